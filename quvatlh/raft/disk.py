@@ -7,14 +7,21 @@ directory came after it. Nobody else in `raft/` opens a file. Calls that may tak
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+LOCK_FILE = "lock"
+
+UNFINISHED = ".tmp"
+"""Ending of a file that is to replace another one; whatever bears it after a crash is void."""
 
 
 class File(Protocol):
@@ -83,3 +90,176 @@ class Lane(Protocol):
     async def run(self, job: Callable[[], T]) -> T: ...
 
     def close(self) -> None: ...
+
+
+class RealFile:
+    """One descriptor in append mode. Not shared between threads at the same time."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        rest = memoryview(data).cast("B")
+        while rest:
+            # The kernel takes at most 2 GiB a call, and less when a signal or a full disk comes between.
+            rest = rest[os.write(self._fd, rest) :]
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """The file system. What it makes is for the owner alone: the log holds payloads and secrets."""
+
+    def create(self, path: str) -> RealFile:
+        return RealFile(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600))
+
+    def append(self, path: str) -> RealFile:
+        return RealFile(os.open(path, os.O_WRONLY | os.O_APPEND))
+
+    def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
+        with _descriptor(path, os.O_RDONLY) as fd:
+            left = max(0, os.fstat(fd).st_size - offset)
+            if size >= 0:
+                left = min(left, size)
+            parts = []
+            while left and (part := os.pread(fd, left, offset)):
+                parts.append(part)
+                offset += len(part)
+                left -= len(part)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def truncate(self, path: str, size: int) -> None:
+        with _descriptor(path, os.O_WRONLY) as fd:
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def sync_dir(self, path: str) -> None:
+        with _descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+            os.fsync(fd)
+
+    def free_bytes(self, path: str) -> int:
+        space = os.statvfs(path)
+        return space.f_bavail * space.f_frsize
+
+
+@contextlib.contextmanager
+def _descriptor(path: str, flags: int) -> Iterator[int]:
+    fd = os.open(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def replace_file(disk: Disk, path: str, data: bytes) -> None:
+    """Put `data` in place of the file at `path`, so that a crash leaves all of the old or all of the new."""
+    unfinished = path + UNFINISHED
+    disk.remove(unfinished)
+    file = disk.create(unfinished)
+    try:
+        file.write(data)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(unfinished, path)
+    disk.sync_dir(parent(path))
+
+
+def make_directory(disk: Disk, path: str) -> None:
+    """Make a directory and its parents, and the names of all that are new durable."""
+    missing = []
+    while not disk.exists(path):
+        missing.append(path)
+        path = parent(path)
+    if missing:
+        disk.mkdir(missing[0])
+    for made in reversed(missing):
+        disk.sync_dir(parent(made))
+
+
+def parent(path: str) -> str:
+    """The directory that holds the name `path`."""
+    return os.path.dirname(path.rstrip("/")) or ("/" if path.startswith("/") else ".")
+
+
+class ThreadLane:
+    """One thread, named for the operator who looks at the process."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
+
+    def close(self) -> None:
+        """Waits for the jobs that were given."""
+        self._executor.shutdown(wait=True)
+
+
+class DirectoryInUse(Exception):
+    """Another process holds the data directory."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        by = f"process {holder}" if holder else "another process"
+        super().__init__(f"the data directory {path} is in use by {by}: stop that daemon, or start with another --data")
+        self.path = path
+
+
+class DirectoryLock:
+    """Held until closed, or until the process ends, however it ends."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def lock_directory(path: str) -> DirectoryLock:
+    """Take PATH/lock, or raise DirectoryInUse at once. The file stays; only the lock on it means anything."""
+    fd = os.open(f"{path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise DirectoryInUse(path, holder) from None
+    except BaseException:
+        os.close(fd)
+        raise
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return DirectoryLock(fd)

@@ -43,7 +43,7 @@ def pack_items(term: int, time_ms: int, items: list[bytes]) -> bytes:
 
 
 def unpack_items(command: bytes) -> tuple[bytes, ...]:
-    return tuple(msgpack.unpackb(memoryview(command)[_HEAD.size :], max_buffer_size=2**31 - 1))
+    return tuple(msgpack.unpackb(memoryview(command)[_HEAD.size :]))
 
 
 def pack_membership_entry(term: int, time_ms: int, membership: Membership) -> bytes:

@@ -82,6 +82,8 @@ class Settings:
     """The engine is looked at at least this often, whatever its deadlines say."""
     rank_step_s: float = 0.01
     """When the master's connection is reset, survivors ask for votes this much apart, by rank of id."""
+    look_after_s: tuple[float, ...] = (0.0, 0.005, 0.02)
+    """Pauses between looks at whether anything still listens where the master's connection was reset."""
     learner_lag_entries: int = 100
     """A learner no further behind than this becomes a voter."""
     transfer_s: float = 1.0

@@ -1,0 +1,43 @@
+"""The table of keys: every path that may be given, and its kind. What is not in it is refused with the nearest that is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import get_args
+
+from quvatlh.config import kinds
+from quvatlh.config.model import LogFormat, LogLevel
+
+KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
+    {
+        "node.name": kinds.name,
+        "node.data": kinds.path,
+        "peer.listen": kinds.listen_address,
+        "peer.advertise": kinds.peer_address,
+        "peer.peers": kinds.peer_addresses,
+        "peer.secret_file": kinds.path,
+        "peer.tls.cert": kinds.path,
+        "peer.tls.key": kinds.path,
+        "peer.tls.ca": kinds.path,
+        "peer.insecure": kinds.boolean,
+        "log.format": kinds.choice(*get_args(LogFormat)),
+        "log.level": kinds.choice(*get_args(LogLevel)),
+    }
+)
+
+SECTIONS = frozenset(
+    path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1)
+)  # every proper prefix: node, peer, peer.tls, log
+TOP_SECTIONS = frozenset(path.split(".", 1)[0] for path in KEYS)
+
+
+def unknown(path: str) -> str:
+    """The words for a path that is no key."""
+    nearest = difflib.get_close_matches(path, sorted(KEYS.keys() | SECTIONS), n=1, cutoff=0.6)
+    return f"is not a key; did you mean {nearest[0]}?" if nearest else "is not a key"
+
+
+def env_name(path: str) -> str:
+    return "QUVATLH_" + path.upper().replace(".", "_")

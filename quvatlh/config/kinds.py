@@ -1,0 +1,92 @@
+"""What one value must look like. A kind turns what a source gave into what the model holds, or raises ValueError with
+the words that follow the key's name.
+
+A file gives YAML's types; the environment and flags give text, so that each kind takes both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from quvatlh.config import address
+
+Kind = Callable[[object], object]
+
+NAME_LENGTH_MAX = 256
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+def text(given: object) -> str:
+    if not isinstance(given, str):
+        raise ValueError(f"must be text; write it in quotes: '{given}'")  # noqa: TRY004 - a fault of the value, for people
+    if not given.strip():
+        raise ValueError("must not be empty")
+    if has_control_characters(given):
+        raise ValueError("must not hold control characters")
+    return given
+
+
+def path(given: object) -> str:
+    return os.path.expanduser(text(given))
+
+
+def name(given: object) -> str:
+    """A node's name stands in tags, URLs and file names, hence no slash."""
+    value = text(given)
+    if len(value) > NAME_LENGTH_MAX:
+        raise ValueError(f"must be 1 to {NAME_LENGTH_MAX} characters, not {len(value)}")
+    if "/" in value:
+        raise ValueError("must not hold '/'")
+    return value
+
+
+def listen_address(given: object) -> str:
+    """Port 0 takes any free port."""
+    value = text(given)
+    address.parse(value)
+    return value
+
+
+def peer_address(given: object) -> str:
+    """One that can be dialled."""
+    value = text(given)
+    host, port = address.parse(value)
+    if port == 0 or address.is_wildcard(host):
+        raise ValueError(f"must be an address that other nodes can dial, not {value}")
+    return value
+
+
+def peer_addresses(given: object) -> tuple[str, ...]:
+    """A list, or text with commas."""
+    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if not isinstance(parts, list):
+        raise ValueError("must be a list of host:port")  # noqa: TRY004 - as above
+    peers = tuple(peer_address(part) for part in parts)
+    twice = sorted({peer for peer in peers if peers.count(peer) > 1})
+    if twice:
+        raise ValueError(f"names {', '.join(twice)} twice")
+    return peers
+
+
+def boolean(given: object) -> bool:
+    if isinstance(given, bool):
+        return given
+    word = str(given).strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError("must be true or false")
+    return word in _TRUE
+
+
+def choice(*words: str) -> Kind:
+    def one_of(given: object) -> str:
+        if given not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return str(given)
+
+    return one_of
+
+
+def has_control_characters(value: str) -> bool:
+    return any(not character.isprintable() for character in value)

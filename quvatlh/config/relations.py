@@ -1,0 +1,47 @@
+"""How the values must stand to each other. What one value must look like by itself is in kinds.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quvatlh.config import address
+from quvatlh.config.faults import Fault
+from quvatlh.config.model import Config, PeerConfig
+
+
+class Broken(NamedTuple):
+    fault: Fault
+    hangs_on: frozenset[str]
+    """Keys and sections that the relation looks at: while one of them is itself at fault, nothing can be said."""
+
+
+def broken(config: Config) -> Iterator[Broken]:
+    yield from _secret(config.peer)
+    yield from _reachable(config.peer)
+    yield from _open(config.peer)
+
+
+def _secret(peer: PeerConfig) -> Iterator[Broken]:
+    if peer.peers and peer.secret_file is None:
+        text = "must be given with peers: nodes prove to each other that they know the secret"
+        yield Broken(Fault("peer.secret_file", text), frozenset({"peer.secret_file"}))
+
+
+def _reachable(peer: PeerConfig) -> Iterator[Broken]:
+    host, _ = address.parse(peer.listen)
+    if peer.peers and peer.advertise is None and address.is_wildcard(host):
+        text = f"must be given: other nodes cannot dial {peer.listen}"
+        yield Broken(Fault("peer.advertise", text), frozenset({"peer.advertise"}))
+
+
+def _open(peer: PeerConfig) -> Iterator[Broken]:
+    """Any address but loopback goes over wires that others may hold."""
+    if peer.tls is not None or peer.insecure:
+        return
+    given = [("peer.listen", peer.listen), ("peer.advertise", peer.advertise)]
+    given += [("peer.peers", each) for each in peer.peers]
+    for path, value in given:
+        if value is not None and not address.is_loopback(address.parse(value).host):
+            text = f"{value} is not loopback: give peer.tls, or say peer.insecure: true"
+            yield Broken(Fault(path, text), frozenset({path, "peer.tls", "peer.insecure"}))

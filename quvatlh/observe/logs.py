@@ -1,0 +1,45 @@
+"""How log lines look: for people on a terminal, as JSON for machines, always on standard error.
+
+Modules log through the standard library (`logging.getLogger(__name__)`, fields in `extra=`); only this one knows how a
+line is formatted. Standard output belongs to what a command prints.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import Processor
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
+    """`form` is auto, people or json. Replaces what was set up before."""
+    stream = sys.stderr if stream is None else stream
+    for_people = form == "people" or (form == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_formatter(for_people=for_people, colors=stream.isatty()))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(LEVELS[level])
+    logging.captureWarnings(capture=True)
+
+
+def _formatter(*, for_people: bool, colors: bool) -> logging.Formatter:
+    rendering: list[Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=colors)]
+        if for_people
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+    )

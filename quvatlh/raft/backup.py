@@ -1,0 +1,86 @@
+"""A snapshot as one file, and a new cluster of one node made of it.
+
+The file is a head (magic, length), the manifest that a transfer would open with, the state file and a digest over all of
+it. Restoring never joins an old cluster: its ids are gone, so the state goes on in a new one, to which nodes are added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from quvatlh.ports import STATE_FILE, Member
+from quvatlh.raft import entries, founding
+from quvatlh.raft.journal import Journal
+from quvatlh.raft.snapshot import Source, base_of, manifest
+
+if TYPE_CHECKING:
+    from quvatlh.raft.datadir import DataDir
+    from quvatlh.raft.disk import Disk
+    from quvatlh.raft.settings import Settings
+
+_MAGIC = b"QVATLHBK"
+_HEAD = struct.Struct("<8sI")
+_DIGEST_BYTES = 32
+
+
+class BackupDamaged(Exception):
+    """This file is no backup, or not all of one."""
+
+
+def write(source: Source, path: str, disk: Disk, settings: Settings) -> None:
+    """Write and sync; under a name beside it first, so that a file of this name is always whole. On a lane."""
+    size = disk.size(source.path)
+    opening = msgpack.packb(manifest(source.base, size))
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    partial = f"{path}.partial"
+    disk.remove(partial)
+    file = disk.create(partial)
+
+    def put(data: bytes) -> None:
+        digest.update(data)
+        file.write(data)
+
+    put(_HEAD.pack(_MAGIC, len(opening)) + opening)
+    for offset in range(0, size, settings.snapshot_chunk_bytes):
+        put(disk.read(source.path, offset, settings.snapshot_chunk_bytes))
+    file.write(digest.digest())
+    file.sync()
+    file.close()
+    disk.rename(partial, path)
+    disk.sync_dir(path.rpartition("/")[0] or ".")
+
+
+def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Settings) -> int:
+    """Make of the backup the first generation of an empty data directory, in a cluster of its own; the index it goes on from."""
+    head = disk.read(path, 0, _HEAD.size)
+    if len(head) < _HEAD.size or _HEAD.unpack(head)[0] != _MAGIC:
+        raise BackupDamaged(f"{path} is not a backup of quvatlh")
+    opening = disk.read(path, _HEAD.size, _HEAD.unpack(head)[1])
+    try:
+        base, size = base_of(msgpack.unpackb(opening))
+    except Exception as error:
+        raise BackupDamaged(f"{path} has a damaged manifest") from error
+    begin = _HEAD.size + len(opening)
+    if disk.size(path) != begin + size + _DIGEST_BYTES:
+        raise BackupDamaged(f"{path} is not complete")
+    digest = hashlib.blake2b(head + opening, digest_size=_DIGEST_BYTES)
+    generation = data.new_generation()
+    file = disk.create(f"{generation}/{STATE_FILE}")
+    for offset in range(0, size, settings.snapshot_chunk_bytes):
+        chunk = disk.read(path, begin + offset, min(settings.snapshot_chunk_bytes, size - offset))
+        digest.update(chunk)
+        file.write(chunk)
+    file.sync()
+    file.close()
+    if disk.read(path, begin + size) != digest.digest():
+        disk.remove(generation)
+        raise BackupDamaged(f"{path} is damaged: its digest does not match")
+    membership = entries.pack_membership(founding.found_alone(own))
+    Journal.create(disk, f"{generation}/log", replace(base, membership=membership))
+    data.publish(generation)
+    return base.index

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quvatlh.config import Config, ConfigError, LogConfig, NodeConfig, PeerConfig, TlsConfig, load
+
+HOME = {"HOME": "/home/ann"}
+
+
+def loaded(yaml: str = "", tmp: Path | None = None, **environ: str) -> Config:
+    file = None
+    if tmp is not None:
+        path = tmp / "config.yaml"
+        path.write_text(yaml)
+        file = str(path)
+    return load(file, environ=HOME | environ, is_root=False)
+
+
+def faults(yaml: str, tmp: Path, **environ: str) -> list[tuple[str, str]]:
+    with pytest.raises(ConfigError) as caught:
+        loaded(yaml, tmp, **environ)
+    return [(fault.path, fault.message) for fault in caught.value.faults]
+
+
+def test_nothing_given_is_a_node_of_its_own_on_loopback() -> None:
+    assert loaded() == Config(NodeConfig("/home/ann/.local/state/quvatlh"), PeerConfig(), LogConfig())
+    assert loaded().peer.listen == "127.0.0.1:7421"
+    assert loaded().peer.advertised == "127.0.0.1:7421"
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_root", "expected"),
+    [
+        ({"HOME": "/home/ann"}, False, "/home/ann/.local/state/quvatlh"),
+        ({"HOME": "/home/ann", "XDG_STATE_HOME": "/state"}, False, "/state/quvatlh"),
+        ({"HOME": "/home/ann", "XDG_STATE_HOME": "relative"}, False, "/home/ann/.local/state/quvatlh"),
+        ({"HOME": "/root", "XDG_STATE_HOME": "/state"}, True, "/var/lib/quvatlh"),
+    ],
+)
+def test_data_stands_in_the_state_directory_of_who_runs_it(
+    environ: dict[str, str], is_root: bool, expected: str
+) -> None:
+    assert load(environ=environ, is_root=is_root).node.data == expected
+
+
+def test_flags_go_before_environment_before_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("node: {name: file, data: /file}\nlog: {level: error}\n")
+    config = load(
+        str(path),
+        environ=HOME | {"QUVATLH_NODE_NAME": "environment", "QUVATLH_NODE_DATA": "/environment"},
+        flags={"node.name": ("--name", "flag"), "node.data": ("--data", None)},
+        is_root=False,
+    )
+    assert (config.node.name, config.node.data, config.log.level) == ("flag", "/environment", "error")
+
+
+def test_every_key_has_a_variable(tmp_path: Path) -> None:
+    config = loaded(
+        "",
+        tmp_path,
+        QUVATLH_PEER_PEERS="10.0.0.1:7421, 10.0.0.2:7421",
+        QUVATLH_PEER_SECRET_FILE="/secret",
+        QUVATLH_PEER_TLS_CERT="/cert",
+        QUVATLH_PEER_TLS_KEY="/key",
+        QUVATLH_PEER_TLS_CA="/ca",
+        QUVATLH_PEER_INSECURE="no",
+        QUVATLH_LOG_FORMAT="json",
+    )
+    assert config.peer.peers == ("10.0.0.1:7421", "10.0.0.2:7421")
+    assert config.peer.tls == TlsConfig("/cert", "/key", "/ca")
+    assert config.log.format == "json"
+
+
+def test_an_empty_variable_and_those_of_other_meaning_are_not_given() -> None:
+    config = loaded(QUVATLH_NODE_NAME="", QUVATLH_URL="http://x", QUVATLH_TASK_ID="1", QUVATLH_TOKEN="t")
+    assert config.node.name is None
+
+
+def test_all_faults_are_told_at_once_with_path_and_source(tmp_path: Path) -> None:
+    yaml = "node: {name: a/b, dat: /x}\npeer: {listen: nowhere, peers: [10.0.0.1:7421]}\nlogs: {level: info}\n"
+    with pytest.raises(ConfigError) as caught:
+        loaded(yaml, tmp_path, QUVATLH_LOG_LEVEL="loud")
+    file = str(tmp_path / "config.yaml")
+    assert sorted((fault.path, fault.source) for fault in caught.value.faults) == [
+        ("log.level", "QUVATLH_LOG_LEVEL"),
+        ("logs", file),
+        ("node.dat", file),
+        ("node.name", file),
+        ("peer.listen", file),
+        ("peer.peers", file),
+        ("peer.secret_file", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("yaml", "path", "words"),
+    [
+        ("node: {nmae: x}", "node.nmae", "is not a key; did you mean node.name?"),
+        ("peer: {tls: {cret: x}}", "peer.tls.cret", "is not a key; did you mean peer.tls.cert?"),
+        ("zebra: 1", "zebra", "is not a key"),
+        ("node: 3", "node", "must be a mapping of keys"),
+        ("- 1", "", "must be a mapping of keys"),
+        ("node: {name: {a: 1}}", "node.name", "must be text; write it in quotes: '{'a': 1}'"),
+        ("node: {name: 12}", "node.name", "must be text; write it in quotes: '12'"),
+        ("node: {name: ''}", "node.name", "must not be empty"),
+        ('node: {name: "a\\nb"}', "node.name", "must not hold control characters"),
+        (f"node: {{name: {'x' * 257}}}", "node.name", "must be 1 to 256 characters, not 257"),
+        ("peer: {insecure: perhaps}", "peer.insecure", "must be true or false"),
+        ("peer: {listen: 'host'}", "peer.listen", "must be host:port, such as 10.0.0.1:7421 or [::1]:7421"),
+        ("peer: {listen: '1.2.3:7421'}", "peer.listen", "'1.2.3' is neither a host name nor an IP address"),
+        ("peer: {listen: '127.0.0.1:65536'}", "peer.listen", "must be host:port, such as 10.0.0.1:7421 or [::1]:7421"),
+        ("log: {level: loud}", "log.level", "must be one of debug, info, warning, error"),
+        ("log: {format: xml}", "log.format", "must be one of auto, people, json"),
+    ],
+)
+def test_a_fault_says_what_must_be(yaml: str, path: str, words: str, tmp_path: Path) -> None:
+    assert faults(yaml, tmp_path) == [(path, words)]
+
+
+@pytest.mark.parametrize("yaml", ["a: [", "node: {name: a, name: b}", "\x00", "!!python/object:os.system {}"])
+def test_a_file_that_is_no_yaml_is_one_fault_of_the_whole(yaml: str, tmp_path: Path) -> None:
+    assert [path for path, _ in faults(yaml, tmp_path)] == [""]
+
+
+def test_a_missing_file_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load("/nowhere/config.yaml", environ=HOME, is_root=False)
+
+
+def test_peers_without_a_secret_are_refused(tmp_path: Path) -> None:
+    assert faults("peer: {peers: ['127.0.0.1:1']}", tmp_path) == [
+        ("peer.secret_file", "must be given with peers: nodes prove to each other that they know the secret")
+    ]
+
+
+def test_peers_named_twice_are_refused(tmp_path: Path) -> None:
+    yaml = "peer: {peers: ['127.0.0.1:1', '127.0.0.1:1'], secret_file: /s}"
+    assert faults(yaml, tmp_path) == [("peer.peers", "names 127.0.0.1:1 twice")]
+
+
+def test_an_address_that_nobody_can_dial_is_no_peer(tmp_path: Path) -> None:
+    yaml = "peer: {peers: ['0.0.0.0:7421'], secret_file: /s}"
+    assert faults(yaml, tmp_path) == [("peer.peers", "must be an address that other nodes can dial, not 0.0.0.0:7421")]
+
+
+def test_listening_everywhere_with_peers_needs_an_address_to_dial(tmp_path: Path) -> None:
+    yaml = "peer: {listen: '0.0.0.0:7421', peers: ['10.0.0.1:7421'], secret_file: /s, insecure: true}"
+    assert faults(yaml, tmp_path) == [("peer.advertise", "must be given: other nodes cannot dial 0.0.0.0:7421")]
+
+
+OPEN = "is not loopback: give peer.tls, or say peer.insecure: true"
+
+
+@pytest.mark.parametrize(
+    ("yaml", "path", "address"),
+    [
+        ("listen: '0.0.0.0:7421'", "peer.listen", "0.0.0.0:7421"),
+        ("listen: '[::]:7421'", "peer.listen", "[::]:7421"),
+        ("advertise: node1:7421", "peer.advertise", "node1:7421"),
+        ("peers: ['127.0.0.1:1', '10.0.0.1:1'], secret_file: /s", "peer.peers", "10.0.0.1:1"),
+    ],
+)
+def test_what_is_not_loopback_needs_tls_or_a_word(yaml: str, path: str, address: str, tmp_path: Path) -> None:
+    assert faults(f"peer: {{{yaml}}}", tmp_path) == [(path, f"{address} {OPEN}")]
+    tls = "tls: {cert: /c, key: /k, ca: /a}"
+    assert loaded(f"peer: {{{yaml}, {tls}}}", tmp_path).peer.tls == TlsConfig("/c", "/k", "/a")
+    assert loaded(f"peer: {{{yaml}, insecure: true}}", tmp_path).peer.insecure
+
+
+@pytest.mark.parametrize("address", ["localhost:1", "127.3.2.1:1", "[::1]:1"])
+def test_loopback_needs_nothing(address: str, tmp_path: Path) -> None:
+    assert loaded(f"peer: {{listen: '{address}'}}", tmp_path).peer.listen == address
+
+
+def test_a_part_of_tls_is_a_fault_and_says_nothing_about_addresses(tmp_path: Path) -> None:
+    yaml = "peer: {listen: '10.0.0.1:1', tls: {cert: /c}}"
+    assert faults(yaml, tmp_path) == [
+        ("peer.tls.key", "must be given with the others of peer.tls"),
+        ("peer.tls.ca", "must be given with the others of peer.tls"),
+    ]

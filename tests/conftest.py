@@ -1,0 +1,20 @@
+"""What runs when nothing is named: everything but the suites that take minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("tests.contract_log", "tests.support")
+
+HERE = Path(__file__).parent
+LONG = frozenset({HERE / "cluster"})
+"""Run only when the command line names them or something in them."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path not in LONG:
+        return None
+    named = [Path(config.invocation_params.dir, arg.split("::")[0]).resolve() for arg in config.args]
+    return None if any(path.is_relative_to(collection_path) for path in named) else True

@@ -1,0 +1,401 @@
+"""The log of a node and what befalls its disk: lost power at every step, torn ends, changed bytes, lost files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quvatlh.raft.journal import Journal, LogCorrupt
+from quvatlh.raft.segment import Base, pack_header, pack_record
+from quvatlh.raft.settings import Settings
+from tests.raft.parts import (
+    BASE,
+    LOG,
+    NO_OP,
+    PoweredMachine,
+    item,
+    log_files,
+    membership,
+    new_log,
+    open_log,
+    rows,
+    synced,
+)
+from tests.sim.process import Crashed
+
+SMALL = Settings(segment_bytes=200, cache_bytes=400, append_bytes_max=128)
+
+Row = tuple[bytes, int, int]
+
+
+def row(index: int, term: int = 1) -> Row:
+    return (item(term, index * 10, f"e{index}"), index, term)
+
+
+async def filled(machine: PoweredMachine, groups: list[int], settings: Settings | None = None) -> Journal:
+    """Entries 1, 2, ...: those of a group share a sync."""
+    new_log(machine.view)
+    journal = open_log(machine.view, settings=settings or Settings())
+    for count in groups:
+        for _ in range(count):
+            journal.add(*row(journal.last_index + 1))
+        await synced(journal)
+    return journal
+
+
+def put(machine: PoweredMachine, path: str, data: bytes) -> None:
+    """A file as it is found, durable."""
+    machine.view.remove(path)
+    file = machine.view.create(path)
+    file.write(data)
+    file.sync()
+    machine.view.sync_dir(LOG)
+
+
+def opening_is_refused(machine: PoweredMachine, file: str, offset: int, applied_index: int = 0) -> str:
+    """The words of the refusal, which names file and offset, says what to do, and has changed nothing."""
+    before = {path: machine.view.read(path) for path in log_files(machine.view)}
+    with pytest.raises(LogCorrupt) as caught:
+        open_log(machine.view, applied_index=applied_index)
+    words = str(caught.value)
+    assert words.startswith(f"{file}, offset {offset}: ")
+    assert "`quvatlh cluster remove ID`" in words
+    assert "`quvatlh cluster add ID HOST:PORT`" in words
+    assert (caught.value.file, caught.value.offset) == (file, offset)
+    assert {path: machine.view.read(path) for path in log_files(machine.view)} == before
+    return words
+
+
+# --- torn ends and changed bytes --------------------------------------------------------------------------------------
+
+
+async def test_the_last_file_torn_anywhere_is_cut_there_or_refused_where_the_state_needs_more() -> None:
+    machine = PoweredMachine()
+    journal = await filled(machine, [1] * 8, SMALL)
+    path = log_files(machine.view)[-1]
+    data = machine.view.read(path)
+    run = journal._runs.last
+    ends = [run.offset_of(index + 1) for index in range(run.base.index, journal.last_index + 1)]
+    assert len(ends) >= 3
+    for size in range(len(data)):
+        whole = run.base.index + max(0, sum(end <= size for end in ends) - 1)
+        sound = max((end for end in ends if end <= size), default=0)
+        put(machine, path, data[:size])
+        if whole < 8:
+            opening_is_refused(machine, path, sound, applied_index=whole + 1)
+        again = open_log(machine.view, applied_index=whole)
+        assert rows(again) == [row(index) for index in range(1, whole + 1)]
+        torn = size != sound or not sound
+        words = [f"{path}: {size - sound} bytes of a torn write cut at offset {sound}"] if torn else []
+        assert again.recovered == words
+        assert (machine.view.size(path) if sound else machine.view.exists(path)) == sound
+        again.add(*row(whole + 1))
+        await synced(again)
+        assert rows(open_log(machine.power_fail())) == [row(index) for index in range(1, whole + 2)]
+        for file in log_files(machine.view)[1:]:
+            if file >= path:
+                machine.view.remove(file)
+
+
+async def test_a_changed_byte_anywhere_before_the_last_sync_is_refused_by_file_and_offset() -> None:
+    machine = PoweredMachine()
+    journal = await filled(machine, [1] * 8, SMALL)
+    files = log_files(machine.view)
+    assert len(files) == 3
+    for run, path in zip(journal._runs._runs, files, strict=True):
+        data = machine.view.read(path)
+        starts = [0, *run.offsets]
+        last = run is journal._runs.last
+        for offset in range(starts[-2] if last else len(data)):
+            put(machine, path, data[:offset] + bytes([data[offset] ^ 4]) + data[offset + 1 :])
+            opening_is_refused(machine, path, max(start for start in starts if start <= offset))
+        put(machine, path, data)
+    assert rows(open_log(machine.view)) == [row(index) for index in range(1, 9)]
+
+
+async def test_a_changed_byte_in_what_was_never_synced_is_a_torn_end() -> None:
+    machine = PoweredMachine()
+    journal = await filled(machine, [2, 3])
+    path = log_files(machine.view)[0]
+    data = machine.view.read(path)
+    third, fourth = journal._runs.last.offset_of(3), journal._runs.last.offset_of(4)
+    for offset in range(third, len(data)):
+        put(machine, path, data[:offset] + bytes([data[offset] ^ 4]) + data[offset + 1 :])
+        again = open_log(machine.view, applied_index=2)
+        assert again.last_index == (2 if offset < fourth else 3 if offset < journal._runs.last.offset_of(5) else 4)
+        assert len(again.recovered) == 1
+
+
+async def test_a_short_file_that_is_not_the_last_is_refused() -> None:
+    machine = PoweredMachine()
+    journal = await filled(machine, [1] * 8, SMALL)
+    path = log_files(machine.view)[1]
+    data = machine.view.read(path)
+    starts = [0, *journal._runs._runs[1].offsets]
+    for size in range(len(data)):
+        put(machine, path, data[:size])
+        sound = max(start for start in starts if start <= size)
+        if size in starts[1:]:
+            # Whole records: what follows is what is missing.
+            opening_is_refused(machine, log_files(machine.view)[2], 0)
+        else:
+            opening_is_refused(machine, path, sound)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_a_missing_file_is_refused(number: int) -> None:
+    machine = PoweredMachine()
+    await filled(machine, [1] * 8, SMALL)
+    files = log_files(machine.view)
+    machine.view.remove(files[number])
+    if number == 0:
+        assert "the log begins after entry" in opening_is_refused(machine, files[1], 0)
+    elif number == 1:
+        assert "the file is missing" in opening_is_refused(machine, files[1], 0)
+    else:
+        size = machine.view.size(files[1])
+        assert "the log ends with entry" in opening_is_refused(machine, files[1], size, applied_index=8)
+
+
+def test_an_empty_directory_is_refused() -> None:
+    machine = PoweredMachine()
+    machine.view.mkdir(LOG)
+    assert "there is no log file" in opening_is_refused(machine, LOG, 0)
+
+
+def test_the_only_file_must_have_a_head() -> None:
+    machine = PoweredMachine()
+    new_log(machine.view)
+    path = log_files(machine.view)[0]
+    for size in range(len(pack_header(BASE))):
+        put(machine, path, pack_header(BASE)[:size])
+        opening_is_refused(machine, path, 0)
+
+
+@pytest.mark.parametrize("applied_index", [0, 9])
+def test_a_log_that_begins_after_the_state_is_refused(applied_index: int) -> None:
+    machine = PoweredMachine()
+    new_log(machine.view, Base(10, 2, 5, membership("a")))
+    words = opening_is_refused(machine, f"{LOG}/0000000001.log", 0, applied_index=applied_index)
+    assert f"the log begins after entry 10, but the state has applied only entry {applied_index}" in words
+    assert open_log(machine.view, applied_index=10).first_index == 10
+
+
+async def test_a_file_that_goes_on_from_another_term_is_refused() -> None:
+    machine = PoweredMachine()
+    await filled(machine, [3])
+    put(machine, f"{LOG}/0000000002.log", pack_header(Base(3, 2, 30, BASE.membership)))
+    words = opening_is_refused(machine, f"{LOG}/0000000002.log", 0)
+    assert "it goes on after entry 3 of term 2, which has term 1" in words
+
+
+async def test_other_names_in_the_directory_are_left_alone() -> None:
+    machine = PoweredMachine()
+    await filled(machine, [3])
+    machine.view.create(f"{LOG}/notes.txt").close()
+    assert open_log(machine.view).last_index == 3
+    assert machine.view.exists(f"{LOG}/notes.txt")
+
+
+async def test_what_was_only_in_the_page_cache_is_synced_before_it_is_trusted() -> None:
+    for seed in range(20):
+        machine = PoweredMachine(seed)
+        await filled(machine, [2])
+        file = machine.view.append(log_files(machine.view)[0])
+        for index in (3, 4):
+            command = row(index)[0]
+            file.write(pack_record(index, 1, 2, command) + command)
+        journal = open_log(machine.restart())
+        assert journal.durable_index == 4
+        assert rows(open_log(machine.power_fail(), applied_index=4)) == [row(index) for index in range(1, 5)]
+
+
+# --- lost power, at every step ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Story:
+    """A log and what is known of it: `log` as it was last, `durable` as told, `ever` what stood at an index at all."""
+
+    machine: PoweredMachine
+    journal: Journal
+    log: list[Row] = field(default_factory=list)
+    durable: list[Row] = field(default_factory=list)
+    ever: set[Row] = field(default_factory=set)
+    cut_at: int = 0
+    """While a cut is not durable, the old entries from here on may come back."""
+    applied_index: int = 0
+
+    def add(self, index: int, term: int) -> None:
+        entry = row(index, term)
+        if index <= len(self.log) and self.log[index - 1][2] != term:
+            self.durable = self.durable[: index - 1]
+        self.journal.add(*entry)
+        self.log = [*self.log[: index - 1], entry]
+        self.ever.add(entry)
+
+    async def sync(self) -> None:
+        await synced(self.journal)
+        self.durable = list(self.log)
+
+    def compact(self, keep_from: int) -> None:
+        self.applied_index = max(self.applied_index, keep_from)
+        self.journal.compact(keep_from)
+
+    def found_after(self) -> Journal:
+        """What lost power leaves: all that is durable, and behind it nothing that was never there."""
+        again = open_log(self.machine.power_fail(), applied_index=self.applied_index, settings=SMALL)
+        found = {entry[1]: entry for entry in rows(again)}
+        kept = [entry for entry in self.durable if entry[1] > again.first_index]
+        assert [found.get(entry[1]) for entry in kept] == kept
+        assert again.last_index >= len(self.durable)
+        assert set(found.values()) <= self.ever
+        assert [entry[1] for entry in rows(again)] == list(range(again.first_index + 1, again.last_index + 1))
+        assert again.term_at(again.first_index) in {t for _, i, t in self.ever if i == again.first_index} | {0}
+        return again
+
+
+async def growing(story: Story) -> None:
+    for index in range(1, 13):
+        story.add(index, 1)
+        if index % 2 == 0:
+            await story.sync()
+
+
+async def cutting(story: Story) -> None:
+    await growing(story)
+    for at, term, count in ((11, 2, 3), (6, 3, 6), (6, 4, 1)):
+        for index in range(at, at + count):
+            story.add(index, term)
+        await story.sync()
+
+
+async def compacting(story: Story) -> None:
+    await cutting(story)
+    story.compact(4)
+    await story.sync()
+    for index in range(7, 20):
+        story.add(index, 5)
+    await story.sync()
+    story.compact(10)
+    story.add(20, 5)
+    await story.sync()
+    story.compact(20)
+    await story.journal.close()
+
+
+@pytest.mark.parametrize("tell", [growing, cutting, compacting])
+def test_power_lost_at_any_step_leaves_a_log_with_all_that_was_durable(
+    tell: Callable[[Story], Coroutine[None, None, None]],
+) -> None:
+    for seed in range(8):
+        step = 0
+        crashed = True
+        while crashed:
+            step += 1
+            machine = PoweredMachine(seed)
+            new_log(machine.view)
+            story = Story(machine, open_log(machine.view, settings=SMALL))
+            machine.disk.crash_at_op(step)
+            crashed = asyncio.run(crashes(tell, story))
+            machine.disk.crash_at_op(0)
+            asyncio.run(goes_on(story, story.found_after()))
+        assert step > 15
+
+
+async def crashes(tell: Callable[[Story], Coroutine[None, None, None]], story: Story) -> bool:
+    """Crashed is no Exception: it goes up through the loop, out of whichever task was at the disk."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)
+    process = story.machine.view.process
+    telling = loop.create_task(tell(story))
+    try:
+        while not telling.done() and process.alive:
+            await asyncio.sleep(0)
+    finally:
+        telling.cancel()
+    return not process.alive
+
+
+async def goes_on(story: Story, again: Journal) -> None:
+    """The log that was found is a log: it grows and is found again."""
+    term = again.last_term + 1
+    again.add(*row(again.last_index + 1, term))
+    await synced(again)
+    expected = rows(again)
+    assert rows(open_log(story.machine.power_fail(), applied_index=story.applied_index)) == expected
+
+
+# --- against a list ---------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(1, 6)),
+        st.tuples(st.just("cut"), st.integers(1, 30)),
+        st.tuples(st.just("again"), st.integers(1, 30)),
+        st.tuples(st.just("sync"), st.just(0)),
+        st.tuples(st.just("kick"), st.just(0)),
+        st.tuples(st.just("compact"), st.integers(0, 12)),
+        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("power"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(seed=st.integers(0, 1000), steps=STEPS)
+def test_it_does_what_a_list_does(seed: int, steps: list[tuple[str, int]]) -> None:
+    asyncio.run(walk(seed, steps))
+
+
+async def walk(seed: int, steps: list[tuple[str, int]]) -> None:
+    machine = PoweredMachine(seed)
+    new_log(machine.view)
+    journal = open_log(machine.view, settings=SMALL)
+    log: list[Row] = []
+    term = 1
+    applied = 0
+    for step, number in steps:
+        last = len(log)
+        if step == "add":
+            for index in range(last + 1, last + 1 + number):
+                log.append(row(index, term))
+                journal.add(*log[-1])
+        elif step == "cut" and applied < last:
+            term += 1
+            index = applied + 1 + number % (last - applied)
+            log = [*log[: index - 1], row(index, term)]
+            journal.add(*log[-1])
+        elif step == "again" and log[journal.first_index :]:
+            journal.add(*log[journal.first_index + number % (last - journal.first_index)])
+        elif step == "sync":
+            await synced(journal)
+        elif step == "kick":
+            journal.kick()
+            await asyncio.sleep(0)
+        elif step == "compact":
+            applied = max(applied, journal.durable_index - number)
+            journal.compact(applied)
+        elif step in ("restart", "power"):
+            await journal.close() if step == "restart" else await synced(journal)
+            disk = machine.restart() if step == "restart" else machine.power_fail()
+            journal = open_log(disk, settings=SMALL, applied_index=applied)
+            assert journal.recovered == []
+        same_as_list(journal, log)
+    await journal.close()
+
+
+def same_as_list(journal: Journal, log: list[Row]) -> None:
+    first = journal.first_index
+    assert rows(journal) == log[first:]
+    assert (len(journal), journal.last_index) == (len(log) - first + 1, len(log))
+    assert [journal.term_at(index) for index in range(first + 1, len(log) + 1)] == [r[2] for r in log[first:]]
+    assert journal[0] == (NO_OP, first, log[first - 1][2] if first else 0)
+    assert journal.last_time_ms == len(log) * 10
+    assert journal.durable_index <= journal.last_index

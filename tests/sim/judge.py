@@ -1,0 +1,143 @@
+"""What must hold, looked at after every step and at the end. Knows all nodes; no node knows it.
+
+`canon` is what was applied first at each index, by whichever node: everybody else must agree with it, for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+
+from quvatlh.ports import Entry
+from quvatlh.raft import entries
+from quvatlh.raft.engine import Engine
+from tests.sim.box import Box, Watch
+from tests.sim.process import DEAD, PAUSED
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+
+class Judge(Watch):
+    def __init__(self) -> None:
+        self.boxes: Sequence[Box] = ()
+        self.canon: dict[int, tuple[int, int, tuple[bytes, ...], bytes]] = {}
+        """index -> term, log time, items, digest of the state after it."""
+        self.memberships: dict[int, bytes] = {}
+        self.cluster: str | None = None
+        self.top = 0
+        self.terms: dict[str, int] = {}
+        self.votes: dict[tuple[str, int], str] = {}
+        self.acked: dict[str, Any] = {}
+        """request -> result, of every write that was answered."""
+        self.refused: set[str] = set()
+        """Requests of which it was said that they certainly did nothing."""
+        self.requests_applied: set[str] = set()
+        self.masters: set[tuple[str, int]] = set()
+        self.events: dict[str, int] = {}
+
+    # --- told by the boxes ------------------------------------------------------------------------------------------
+
+    def opened(self, box: Box) -> None:
+        machine, log = box.machine, box.log
+        if machine is None or log is None or log.membership is None:
+            return
+        state = machine.state
+        if state.index and state.index in self.canon and self.canon[state.index][3] != state.digest:
+            raise Violation(f"{box.name} opened a state at {state.index} that is not what was applied there")
+        if self.cluster is None:
+            self.cluster = log.membership.cluster
+        if log.membership.cluster != self.cluster:
+            raise Violation(f"{box.name} is in cluster {log.membership.cluster}, others in {self.cluster}")
+
+    def applied(self, box: Box, entry: Entry) -> None:
+        assert box.machine is not None
+        if entry.index == box.machine.state.index:
+            seen = (entry.term, entry.time_ms, entry.items, box.machine.state.digest)
+        else:
+            seen = (entry.term, entry.time_ms, entry.items, b"")
+        known = self.canon.get(entry.index)
+        if known is None:
+            self._extend(box, entry, seen)
+        elif known[:3] != seen[:3] or (known[3] and seen[3] and known[3] != seen[3]):
+            raise Violation(f"{box.name} applied {seen} at {entry.index}, {known} had been applied there")
+        elif not known[3]:
+            self.canon[entry.index] = seen
+
+    def _extend(self, box: Box, entry: Entry, seen: tuple[int, int, tuple[bytes, ...], bytes]) -> None:
+        before = self.canon.get(entry.index - 1)
+        if before is not None and entry.time_ms < before[1]:
+            raise Violation(f"log time went back from {before[1]} to {entry.time_ms} at {entry.index}")
+        if before is not None and entry.term < before[0]:
+            raise Violation(f"term {entry.term} at {entry.index} follows {before[0]}")
+        self.canon[entry.index] = seen
+        self.top = max(self.top, entry.index)
+        for item in entry.items:
+            self.requests_applied.add(msgpack.unpackb(item)[0])
+
+    def noted(self, box: Box, event: str) -> None:
+        self.events[event] = self.events.get(event, 0) + 1
+
+    # --- looked at ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """After every step of the world."""
+        acting = None
+        for box in self.boxes:
+            log, process = box.log, box.process
+            if log is None or process is None or process.gate & (DEAD | PAUSED):
+                continue
+            engine = log._engine
+            if engine is None or not engine.leads():
+                continue
+            if log.acts():
+                if acting is not None:
+                    raise Violation(f"{acting.name} and {box.name} both act as master")
+                acting = box
+                self.masters.add((box.name, engine.term()))
+
+    def term_seen(self, node_id: str, term: int) -> None:
+        if term < self.terms.get(node_id, 0):
+            raise Violation(f"{node_id} forgot term {self.terms[node_id]} and is back in {term}")
+        self.terms[node_id] = term
+
+    def voted(self, node_id: str, term: int, candidate: str) -> None:
+        known = self.votes.setdefault((node_id, term), candidate)
+        if known != candidate:
+            raise Violation(f"{node_id} voted in term {term} for {known} and for {candidate}")
+
+    def membership_logged(self, engine: Engine, index: int, command: bytes) -> None:
+        """A leader has appended a membership: the one before must be committed, and differ by one voter at most."""
+        if command[0] != entries.MEMBERSHIP or not engine.leads():
+            return
+        journal = engine._journal
+        before = journal.base_at(index - 1).membership
+        known = [i for i, _ in journal._runs.memberships if i < index]
+        if known and known[-1] > max(self.top, journal.first_index):
+            raise Violation(f"a membership was logged at {index} while that of {known[-1]} is not committed")
+        old = {m.id for m in entries.unpack_membership(before).voters}
+        new = {m.id for m in entries.unpack_membership_entry(command).voters}
+        if len(old ^ new) > 1:
+            raise Violation(f"the membership at {index} changes {len(old ^ new)} voters")
+
+    def membership_applied(self, index: int, packed: bytes) -> None:
+        if self.memberships.setdefault(index, packed) != packed:
+            raise Violation(f"two memberships were committed at {index}")
+
+    # --- at the end -------------------------------------------------------------------------------------------------
+
+    def finish(self, members: Sequence[Box]) -> None:
+        """All is healed and has settled: nothing acknowledged is missing anywhere, nothing refused is there."""
+        for request in self.refused & self.requests_applied:
+            raise Violation(f"{request} was refused as certainly not done, and was applied")
+        for box in members:
+            assert box.machine is not None
+            state = box.machine.state
+            for request, result in self.acked.items():
+                if request not in state.answers:
+                    raise Violation(f"{box.name} lost the acknowledged {request}")
+                if state.answers[request] != result:
+                    raise Violation(f"{request} was answered {result}, on {box.name} it is {state.answers[request]}")

@@ -1,0 +1,313 @@
+"""What befalls a simulated cluster: kills, power failures, pauses, partitions, slow disks and links, clocks that are
+set, disks that fail or are replaced, changes of membership and of the master. Each at a time that the seed chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from quvatlh.ports import Member
+from tests.sim.box import Box
+from tests.sim.lane import Pace
+from tests.sim.loop import SimLoop
+from tests.sim.net import Link, NetWorld
+
+ADMIN_S = 4.0
+"""Deadline of what an operator asks for."""
+
+
+class Nemesis:
+    def __init__(self, loop: SimLoop, net: NetWorld, rng: random.Random, boxes: list[Box], founders: int) -> None:
+        self._loop = loop
+        self._net = net
+        self._rng = rng
+        self._boxes = boxes
+        self._founders = founders
+        self._replaced: tuple[Box, str] | None = None
+        """A box whose disk was replaced, and the id that went with it, until the operator has seen to it."""
+        self._left: set[str] = set()
+        self.counts: dict[str, int] = {}
+        # A run has its own temper: some faults often, others never.
+        self._weights = [(rng.choice([0, 1, 1, 3]) * weight, act) for weight, act in self._acts()]
+        self._pause_s = rng.choice([0.3, 1.0, 2.5])
+
+    def _acts(self) -> list[tuple[float, Callable[[], Awaitable[None]]]]:
+        return [
+            (3, self._kill),
+            (3, self._kill_master),
+            (3, self._power),
+            (2, self._crash_in_steps),
+            (2, self._crash_at_write),
+            (1, self._all_power),
+            (1, self._all_kill),
+            (2, self._pause),
+            (2, self._pause_master),
+            (2, self._partition),
+            (2, self._isolate_master),
+            (1, self._one_way),
+            (2, self._cut),
+            (1, self._slow_link),
+            (1, self._slow_disk),
+            (1, self._clock),
+            (1, self._disk_error),
+            (1, self._replace_disk),
+            (1, self._operator),
+            (2, self._transfer),
+            (2, self._long_down),
+        ]
+
+    async def rage(self, seconds: float) -> None:
+        ends = self._loop.now_s + seconds
+        weights = [w for w, _ in self._weights]
+        if not any(weights):
+            weights = [1.0 for _ in weights]
+        while self._loop.now_s < ends:
+            await asyncio.sleep(self._rng.expovariate(1 / self._pause_s))
+            _, act = self._rng.choices(self._weights, weights)[0]
+            self._count(act.__name__.removeprefix("_"))
+            await act()
+
+    def _count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def _say(self, text: str) -> None:
+        self._boxes[0].say(f"nemesis: {text}")
+
+    def _later(self, seconds: float, job: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, job)
+
+    def _any(self) -> Box | None:
+        alive = [b for b in self._boxes if b.running]
+        return self._rng.choice(alive) if alive else None
+
+    def _master(self) -> Box | None:
+        return next((b for b in self._boxes if b.running and b.log is not None and b.log.acts()), None)
+
+    def _back(self, box: Box, longest: float = 3.0) -> None:
+        def start() -> None:
+            if box.dead:
+                box.start()
+
+        self._later(self._rng.uniform(0.01, longest), start)
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    async def _crash(self, box: Box | None, *, power: bool, longest: float = 3.0) -> None:
+        if box is not None:
+            box.crash(power=power)
+            self._back(box, longest)
+
+    async def _kill(self) -> None:
+        await self._crash(self._any(), power=False)
+
+    async def _kill_master(self) -> None:
+        await self._crash(self._master(), power=self._rng.random() < 0.5)
+
+    async def _power(self) -> None:
+        await self._crash(self._any(), power=True)
+
+    async def _long_down(self) -> None:
+        await self._crash(self._any(), power=self._rng.random() < 0.5, longest=15.0)
+
+    async def _crash_in_steps(self) -> None:
+        box = self._any()
+        if box is not None and box.process is not None:
+            box.process.crash_after_steps(self._rng.randint(1, 300))
+            self._watch_for_end(box)
+
+    async def _crash_at_write(self) -> None:
+        box = self._any()
+        if box is not None:
+            box.disk.crash_at_op(self._rng.randint(1, 40))
+            self._watch_for_end(box)
+
+    def _watch_for_end(self, box: Box) -> None:
+        def look() -> None:
+            if box.dead:
+                self._back(box)
+            elif self._loop.now_s < until:
+                self._later(0.2, look)
+
+        until = self._loop.now_s + 10
+        self._later(0.2, look)
+
+    async def _all_power(self) -> None:
+        for box in self._boxes:
+            await self._crash(box, power=True)
+
+    async def _all_kill(self) -> None:
+        for box in self._boxes:
+            await self._crash(box, power=False)
+
+    async def _stop_for(self, box: Box | None, seconds: float) -> None:
+        if box is not None and box.process is not None:
+            process = box.process
+            box.say(f"paused for {seconds:.2f} s")
+            process.pause()
+            self._later(seconds, process.resume)
+
+    async def _pause(self) -> None:
+        await self._stop_for(self._any(), self._rng.choice([0.1, 0.3, 1.0, 4.0]))
+
+    async def _pause_master(self) -> None:
+        await self._stop_for(self._master(), self._rng.choice([0.2, 0.5, 1.0, 4.0]))
+
+    # --- network ----------------------------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        return [b.name for b in self._boxes]
+
+    def _heal_later(self) -> None:
+        self._later(self._rng.choice([0.2, 0.7, 2.0, 6.0]), self._net.heal)
+
+    async def _partition(self) -> None:
+        names = self._names()
+        self._rng.shuffle(names)
+        cut = self._rng.randint(0, len(names))
+        self._say(f"partition {names[:cut]} from {names[cut:]}")
+        self._net.partition(names[:cut], names[cut:])
+        self._heal_later()
+
+    async def _isolate_master(self) -> None:
+        master = self._master()
+        if master is not None:
+            self._say(f"isolate {master.name}")
+            self._net.partition([master.name], [n for n in self._names() if n != master.name])
+            self._heal_later()
+
+    async def _one_way(self) -> None:
+        a, b = self._rng.choice(self._names()), self._rng.choice(self._names())
+        if a != b:
+            self._say(f"nothing from {a} to {b}")
+            self._net.block(a, b)
+            self._heal_later()
+
+    async def _cut(self) -> None:
+        a, b = self._rng.choice(self._names()), self._rng.choice(self._names())
+        if a != b:
+            self._say(f"cut {a} {b}")
+            self._net.cut(a, b)
+
+    async def _slow_link(self) -> None:
+        a, b = self._rng.choice(self._names()), self._rng.choice(self._names())
+        slow = Link(latency_s=(0.02, 0.2))
+        self._net.set_link(a, b, slow)
+        self._later(self._rng.uniform(0.5, 5), lambda: self._net.set_link(a, b, None))
+
+    # --- disks and clocks -------------------------------------------------------------------------------------------
+
+    async def _slow_disk(self) -> None:
+        box = self._rng.choice(self._boxes)
+        pace = box.disk.pace
+        pace.stall_chance = 0.3
+        self._later(self._rng.uniform(0.5, 5), lambda: setattr(pace, "stall_chance", 0.0))
+
+    async def _clock(self) -> None:
+        box = self._rng.choice(self._boxes)
+        delta = self._rng.choice([-3_600_000, -1000, 500, 60_000, 86_400_000])
+        box.say(f"wall clock set by {delta} ms")
+        box.clock.jump_ms(delta)
+
+    async def _disk_error(self) -> None:
+        """The process may end by it, and a sync that failed counts as a power failure for what it was to sync."""
+        box = self._any()
+        if box is None or box.process is None:
+            return
+        box.say("disk errors")
+        box.process.ends_with = (OSError,)
+        box.disk.fail(self._rng.choice(["write", "sync", "create", "rename"]))
+        process = box.process
+
+        def ended() -> None:
+            box.disk.mend()
+            if not process.alive and box.process is process:
+                box.log = box.machine = None
+                box.disk.power_fail()
+                box.wals.power_fail(self._rng)
+                self._back(box)
+
+        self._later(self._rng.uniform(0.5, 3), ended)
+
+    # --- operators --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, box: Box, job: Callable[[Any], Any]) -> bool:
+        """As an operator at this box; False also where its process dies meanwhile."""
+        assert box.process is not None
+        task = box.process.spawn(box.administer(job))
+        done, _ = await asyncio.wait([task], timeout=ADMIN_S + 2)
+        return bool(done) and task.result()
+
+    async def _transfer(self) -> None:
+        master = self._master()
+        if master is not None:
+            await self._ask(master, lambda log: log.transfer(deadline=ADMIN_S))
+
+    async def _replace_disk(self) -> None:
+        """A node loses its disk for good. Only with three or more, and one at a time: beyond that data is lost by right."""
+        box = self._rng.choice(self._boxes[: self._founders])
+        if self._founders < 3 or self._replaced is not None or box.log is None or box.log.membership is None:
+            return
+        self._replaced = (box, box.log.node_id)
+        box.crash(power=False)
+        box.wipe()
+        self._back(box)
+
+    async def _operator(self) -> None:
+        """Sees to a replaced node, or admits and removes a spare one; often twice at once, as operators do."""
+        if self._replaced is not None:
+            await self._see_to_replaced()
+            return
+        spares = self._boxes[self._founders :]
+        master = self._master()
+        if not spares or master is None or spares[0].log is None:
+            return
+        spare = spares[0]
+        assert spare.log is not None and master.log is not None and master.log.membership is not None  # noqa: PT018
+        member = Member(spare.log.node_id, spare.name, spare.address)
+        if master.log.membership.get(member.id) is None:
+            if member.id not in self._left:
+                await self._ask(master, lambda log: log.add_member(member, deadline=ADMIN_S))
+        elif self._rng.random() < 0.3 and spare is not master:
+            if await self._ask(master, lambda log: log.remove_member(member.id, deadline=ADMIN_S)):
+                self._left.add(member.id)
+
+    async def _see_to_replaced(self) -> None:
+        assert self._replaced is not None
+        box, old_id = self._replaced
+        master = self._master()
+        if master is None or master is box or box.log is None or master.log is None or box.log.node_id == old_id:
+            return
+        membership = master.log.membership
+        assert membership is not None
+        new = Member(box.log.node_id, box.name, box.address)
+        if membership.get(old_id) is not None:
+            await self._ask(master, lambda log: log.remove_member(old_id, deadline=ADMIN_S))
+        elif not membership.is_voter(new.id):
+            await self._ask(master, lambda log: log.add_member(new, deadline=ADMIN_S))
+        else:
+            self._replaced = None
+
+    # --- peace ------------------------------------------------------------------------------------------------------
+
+    async def heal(self) -> None:
+        """Everything works again, and the operators finish what they began."""
+        self._say("peace")
+        self._net.heal()
+        for box in self._boxes:
+            box.disk.mend()
+            box.disk.crash_at_op(0)
+            box.disk.pace = Pace()
+            if box.process is not None:
+                box.process.crash_after_steps(0)
+                box.process.resume()
+        await asyncio.sleep(3.5)
+        for box in self._boxes:
+            if box.dead:
+                box.start()
+        for _ in range(20):
+            if self._replaced is None:
+                return
+            await asyncio.sleep(0.5)
+            await self._see_to_replaced()

@@ -1,0 +1,50 @@
+"""The judge's eyes inside the engine: what it sends, votes, appends and in which term it is.
+
+The real classes are used as they are; here their methods are wrapped for the time of a run, so that a judge hears of
+calls that no port shows. Nothing of what they do is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from quvatlh.ports import Membership
+from quvatlh.raft import entries
+from quvatlh.raft.engine import Engine
+from quvatlh.raft.log import RaftLog
+from tests.sim.judge import Judge
+
+
+@contextlib.contextmanager
+def observed(judge: Judge) -> Iterator[None]:
+    send, appended, broadcast, tick = Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick
+
+    def see_send(self: Engine, node_id: str, message: Any) -> None:
+        own = self._own_id
+        if message["type"] == "response_vote":
+            judge.voted(own, message["term"], node_id)
+        elif message["type"] == "request_vote":
+            judge.voted(own, message["term"], own)
+        send(self, node_id, message)
+
+    def see_appended(self: Engine, index: int, command: bytes) -> None:
+        judge.membership_logged(self, index, command)
+        appended(self, index, command)
+
+    def see_broadcast(self: RaftLog, index: int, membership: Membership) -> None:
+        if index:
+            judge.membership_applied(index, entries.pack_membership(membership))
+        broadcast(self, index, membership)
+
+    def see_tick(self: Engine) -> None:
+        judge.term_seen(self._own_id, self.term())
+        tick(self)
+        judge.term_seen(self._own_id, self.term())
+
+    Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick = see_send, see_appended, see_broadcast, see_tick  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick = send, appended, broadcast, tick  # type: ignore[method-assign]
