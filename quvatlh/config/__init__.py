@@ -1,7 +1,7 @@
 """One frozen, checked Config from YAML, environment and flags. Says everything that is wrong at once."""
 
 from quvatlh.config.faults import ConfigError, Fault
-from quvatlh.config.load import load
+from quvatlh.config.load import Flags, load
 from quvatlh.config.model import Config, LogConfig, NodeConfig, PeerConfig, TlsConfig
 
-__all__ = ["Config", "ConfigError", "Fault", "LogConfig", "NodeConfig", "PeerConfig", "TlsConfig", "load"]
+__all__ = ["Config", "ConfigError", "Fault", "Flags", "LogConfig", "NodeConfig", "PeerConfig", "TlsConfig", "load"]

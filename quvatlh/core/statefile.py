@@ -141,7 +141,10 @@ class StateFile:
         """Write the state as of now to a new file, whole, synced and without a write-ahead file; the index inside it."""
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            with self._side_connection() as side, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as copy:
+            with (
+                self._side_connection() as side,
+                contextlib.closing(sqlite3.connect(path, isolation_level=None)) as copy,
+            ):
                 copy.execute("PRAGMA synchronous=OFF")  # synced as a whole below
                 side.execute("BEGIN")
                 _applied_index(side)  # the first read fixes what the transaction sees
@@ -194,9 +197,7 @@ def _create(db: sqlite3.Connection, schema: Sequence[str]) -> Meta:
     db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
     db.execute(_META)
     new = Meta()
-    db.execute(
-        "INSERT INTO meta VALUES (1, ?, ?, ?, ?)", (new.applied_index, new.term, new.time_ms, new.digest)
-    )
+    db.execute("INSERT INTO meta VALUES (1, ?, ?, ?, ?)", (new.applied_index, new.term, new.time_ms, new.digest))
     for statement in schema:
         db.execute(statement)
     db.execute("COMMIT")
@@ -233,7 +234,7 @@ def _damage_named(path: str) -> Iterator[None]:
 def _checkpoint_pass(db: sqlite3.Connection, mode: str) -> bool:
     """Whether everything that was committed when the pass began is in the file proper, synced."""
     busy, total, moved = db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-    return busy == 0 and total == moved
+    return bool(busy == 0 and total == moved)
 
 
 def _applied_index(db: sqlite3.Connection) -> int:

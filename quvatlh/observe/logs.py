@@ -1,19 +1,23 @@
 """How log lines look: for people on a terminal, as JSON for machines, always on standard error.
 
-Modules log through the standard library (`logging.getLogger(__name__)`, fields in `extra=`); only this one knows how a
-line is formatted. Standard output belongs to what a command prints.
+Modules log through the standard library, or call a `noter` that they are given; only this one knows how a line is
+formatted. Standard output belongs to what a command prints.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from collections.abc import Callable, MutableMapping
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import Processor
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+FIELDS = "quvatlh_fields"
+OWN_FIELDS = frozenset({"event", "level", "logger", "timestamp", "exception", "_record", "_from_structlog"})
 
 
 def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
@@ -38,8 +42,26 @@ def _formatter(*, for_people: bool, colors: bool) -> logging.Formatter:
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
-            structlog.stdlib.ExtraAdder(),
+            _with_fields,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
+
+
+def noter(name: str) -> Callable[..., None]:
+    """A way to log one event with fields, for packages that know no logging: note("snapshot in force", index=7)."""
+    logger = logging.getLogger(name)
+
+    def note(event: str, /, **fields: object) -> None:
+        logger.info(event, extra={FIELDS: fields})
+
+    return note
+
+
+def _with_fields(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Fields of a noter, under whatever names: `extra` itself refuses those that a LogRecord has already."""
+    record = event.get("_record")
+    for key, value in getattr(record, FIELDS, {}).items():
+        event[f"{key}_" if key in OWN_FIELDS else key] = value
+    return event

@@ -1,13 +1,14 @@
 """Whom to dial and when: one task an address, resting between attempts, idle while its node has a link.
 
-Which node lives at an address is learned by dialling it, or from what a node that dialled us announces; the former
-counts for more. What a connection is and whether it is kept is not here.
+Which node lives at an address is learned by dialling it, or from what a node that dialled us announces, and believed
+while that node has the link that it was learned by; after that the address is dialled again, which costs its present
+owner no link. What a connection is and whether it is kept is not here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from quvatlh.ports import Clock, Entropy
@@ -29,6 +30,7 @@ class Dialer:
     def __init__(
         self,
         *,
+        own_id: str,
         clock: Clock,
         entropy: Entropy,
         settings: Settings,
@@ -39,6 +41,7 @@ class Dialer:
         """`is_linked(node id)`: whether there is nothing to gain there; of our own id it is true. `dial(address, node id
         expected there)` never raises but when cancelled.
         """
+        self._own_id = own_id
         self._clock = clock
         self._entropy = entropy
         self._settings = settings
@@ -64,29 +67,33 @@ class Dialer:
         if tasks:
             await asyncio.wait(tasks)
 
-    def set_addresses(self, addresses: Iterable[str], links: Mapping[str, str]) -> None:
-        """Dial these from now on. When they are others than before, all that was learned is forgotten but for `links`
-        (address -> node id): an address may have a new owner.
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Dial these from now on. When they are others than before, what was learned of addresses without a link is
+        forgotten, our own too.
         """
         wanted = tuple(sorted(set(addresses)))
         if wanted == self._addresses:
             return
         self._addresses = wanted
-        self._node_at = dict(links)
+        self._node_at = {
+            at: node_id for at, node_id in self._node_at.items() if node_id != self._own_id and self._is_linked(node_id)
+        }
         for address in list(self._tasks):
             if address not in wanted:
                 self._tasks.pop(address).cancel()
         self._start_missing()
         self.changed()
 
-    def announced(self, address: str, node_id: str) -> None:
-        """A linked node says that it lives there."""
+    def linked(self, address: str, node_id: str) -> None:
+        """A link came up, to the node at that address. What else was taken for an address of it is dialled again."""
         known = self._node_at.get(address)
-        if known is None or not self._is_linked(known):
+        self._node_at = {at: other for at, other in self._node_at.items() if other != node_id}
+        if known is None or known == node_id or not self._is_linked(known):
             self._node_at[address] = node_id
+        self.changed()
 
     def changed(self) -> None:
-        """A link came or went."""
+        """Look again who is to be dialled."""
         self._change.set()
         self._change.clear()
 

@@ -131,6 +131,10 @@ class Engine(Seams):
         """In force from append."""
         return self._membership
 
+    def membership_pending(self) -> bool:
+        """The membership in force is not applied, so perhaps not committed."""
+        return self._journal.membership_index > self.last_applied()
+
     def leads(self) -> bool:
         return self.state() == LEADER
 

@@ -33,6 +33,8 @@ NODE_ID_CHARS_MAX = 256
 SEQ_MAX = 2**62
 """Of the connection's number in a document; one more must still fit into msgpack's 64 bits."""
 REASON_CHARS_MAX = 1000
+PEER_CHARS_MAX = 256
+"""Of an announced address."""
 
 OWN = "own"
 """The dialer has the id of the acceptor."""
@@ -85,6 +87,12 @@ class Ours:
     """Never used before."""
     describe: Callable[[], Doc]
     """Our document, asked for at the moment it is sent."""
+
+
+def peer_of(doc: Doc) -> str | None:
+    """The address that a node says it listens at."""
+    peer = doc.get("peer")
+    return peer if isinstance(peer, str) and 0 < len(peer) <= PEER_CHARS_MAX else None
 
 
 async def dial(channel: Channel, ours: Ours, kind: str, settings: Settings) -> tuple[Doc, Refusal | None]:

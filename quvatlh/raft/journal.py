@@ -279,6 +279,9 @@ class Journal:
     def __len__(self) -> int:
         return self.last_index - self.first_index + 1
 
+    def __iter__(self) -> Iterator[LogEntry]:
+        return iter(self[:])
+
     @overload
     def __getitem__(self, item: int) -> LogEntry: ...
 

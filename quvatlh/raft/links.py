@@ -26,8 +26,6 @@ from quvatlh.raft.settings import Settings
 from quvatlh.raft.wire import Channel, Message, WireError
 
 INCARNATION_BYTES = 16
-PEER_CHARS_MAX = 256
-"""Of an announced address."""
 
 Admit = Callable[[Doc], str | None]
 """The reason to refuse a peer with this document; None when it is welcome."""
@@ -53,7 +51,7 @@ class Links:
     raise WireError for a message that makes no sense, which closes that link.
     """
 
-    def __init__(  # noqa: PLR0917 - what it needs of the world, then who this node is
+    def __init__(
         self,
         network: Network,
         clock: Clock,
@@ -77,8 +75,8 @@ class Links:
         """An accepted channel of kind snapshot; it is closed when this returns."""
         self.on_hello: Callable[[Doc, str], None] = lambda _doc, _address: None
         """Every document of a proved peer, wanted or not, our own too when we dialled ourselves; before `admit` is
-        asked. The address is the one dialled, or the one that the dialer announces as `peer` (else where it came
-        from)."""
+        asked. The address is the one dialled, or the one that the dialer announces as `peer`, empty when it
+        announces none."""
         self._network = network
         self._clock = clock
         self._entropy = entropy
@@ -92,6 +90,7 @@ class Links:
         self._numbers = Numbers(clock)
         self._handlers: dict[str, RequestHandler] = {}
         self._dialer = Dialer(
+            own_id=own_id,
             clock=clock,
             entropy=entropy,
             settings=settings,
@@ -137,8 +136,7 @@ class Links:
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Whom to dial from now on. Links that are up stay, whatever their address."""
-        links = self._current.values()
-        self._dialer.set_addresses(addresses, {link.address: link.node_id for link in links})
+        self._dialer.set_addresses(addresses)
 
     # Links.
 
@@ -304,7 +302,7 @@ class Links:
         node_id: str = doc["id"]
         if node_id == self.own_id:
             return Refusal(OWN, "a node does not talk to itself")
-        self.on_hello(doc, _peer_of(doc) or "")
+        self.on_hello(doc, handshake.peer_of(doc) or "")
         reason = self._admit(doc)
         if reason is not None:
             return Refusal(NOT_ADMITTED, reason)
@@ -322,12 +320,8 @@ class Links:
 
     def _up_accepted(self, channel: Channel) -> None:
         doc = channel.peer_doc
-        peer = _peer_of(doc)
         self._channels.pop(channel)
-        self._up(channel, key_of(doc["seq"], doc["id"], self.own_id), peer or channel.address)
-        if peer is not None:
-            self._dialer.announced(peer, doc["id"])
-            self._dialer.changed()
+        self._up(channel, key_of(doc["seq"], doc["id"], self.own_id), handshake.peer_of(doc) or channel.address)
 
     async def _serve_snapshot(self, channel: Channel) -> None:
         try:
@@ -374,7 +368,7 @@ class Links:
         self._current[node_id] = link
         self._spawn(self._run(link))
         self.on_up(link)
-        self._dialer.changed()
+        self._dialer.linked(address, node_id)
 
     async def _run(self, link: Link) -> None:
         try:
@@ -401,9 +395,3 @@ class Links:
         self._tasks[task] = None
         # What it raises stays with the task, for the loop to tell: only a bug does.
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
-
-
-def _peer_of(doc: Doc) -> str | None:
-    """The address that a node says it listens at."""
-    peer = doc.get("peer")
-    return peer if isinstance(peer, str) and 0 < len(peer) <= PEER_CHARS_MAX else None

@@ -8,7 +8,7 @@ blocks runs on two lanes, one that syncs the log and one that copies and checkpo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -190,7 +190,7 @@ class RaftLog:
             self._settings,
             self._promise,
         )
-        self._spawn(self._keep(generation))
+        self._spawn(lambda: self._keep(generation))
         self.wake()
 
     async def _close(self) -> None:
@@ -356,10 +356,10 @@ class RaftLog:
 
     async def _change(self, wanted: Membership, deadline: float) -> None:
         """Make it the membership, as one entry, after the change before it is committed."""
-        engine, generation = self._must_act(), self._generation
-        if generation is None or wanted == engine.membership:
+        engine = self._must_act()
+        if wanted == engine.membership:
             return
-        if generation.journal.membership_index > engine.last_applied():
+        if engine.membership_pending():
             raise Refused("another change of the membership is under way")
         term = engine.term()
         command = entries.pack_membership_entry(term, engine.log_time_ms(), wanted)
@@ -422,14 +422,14 @@ class RaftLog:
             self._proposals.forget("the node broke")
             self._on_fatal(error)
 
-    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = self._loop.create_task(self._guard(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guard(self, job: Awaitable[None]) -> None:
+    async def _guard(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await job
+            await job()
         except Exception as error:  # noqa: BLE001  # as in _tick
             self._broken(error)
 
@@ -487,7 +487,7 @@ class RaftLog:
         link = self.link(master)
         if not self._fetching and link is not None and generation is not None and generation.journal.last_index < first_index:
             self._fetching = True
-            self._spawn(self._fetch_snapshot(master))
+            self._spawn(lambda: self._fetch_snapshot(master))
 
     def note(self, event: str, **facts: object) -> None:
         self._note(event, **facts)
@@ -543,7 +543,7 @@ class RaftLog:
         if engine is not None:
             engine.link_down(link)
             if how.reset and engine.leader_id() == link.node_id:
-                self._spawn(self._look_after(link))
+                self._spawn(lambda: self._look_after(link))
         self.wake()
 
     async def _look_after(self, link: Link) -> None:
@@ -612,7 +612,7 @@ class RaftLog:
         verdict = founding.decide(self._own, self._founders(), [link.doc for link in self._links.all])
         if isinstance(verdict, Membership):
             self._fetching = True
-            self._spawn(self._found(verdict))
+            self._spawn(lambda: self._found(verdict))
         elif verdict.why != self._waiting_why:
             self._waiting_why = verdict.why
             self._note("not in a cluster yet", why=verdict.why)

@@ -30,8 +30,8 @@ _SUMMED_FROM = 8
 RECORD_BYTES = _RECORD.size
 """What a record takes beside its payload."""
 
-LAG_UNKNOWN = 2**32 - 1
-"""The lag of a record that is this far ahead of the disk or further: it proves nothing."""
+LAG_MAX = 2**32 - 1
+"""Further behind nothing is ever told: no file holds so many records, so it would prove nothing about its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def unpack_header(data: bytes) -> tuple[Base, int] | None:
 
 def pack_record(index: int, term: int, durable_index: int, payload: bytes) -> bytes:
     """The head of a record; the payload follows it. `durable_index` is what is known to be synced at this moment."""
-    lag = min(index - durable_index, LAG_UNKNOWN)
+    lag = min(index - durable_index, LAG_MAX)
     head = _RECORD.pack(_RECORD_MAGIC, 0, len(payload), index, term, lag)
     crc = zlib.crc32(payload, zlib.crc32(head[_SUMMED_FROM:]))
     return head[:4] + crc.to_bytes(4, "little") + head[_SUMMED_FROM:]
@@ -134,7 +134,7 @@ def _refuse_if_proven(data: bytes, offset: int, index: int) -> None:
     """A torn write may leave later records whole; only one made after `index` was known durable proves anything."""
     for record, lag in _sound_from(data, offset + 1):
         possible = index < record.index <= index + (record.offset - offset) // RECORD_BYTES
-        if possible and lag != LAG_UNKNOWN and record.index - lag >= index:
+        if possible and record.index - lag >= index:
             why = f"entry {index} is damaged; it had been synced, as entry {record.index} at {record.offset} proves"
             raise Corrupt(offset, why)
 

@@ -31,7 +31,9 @@ class StopSignals:
             self._loop.add_signal_handler(each, self._arrived, each)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._loop is not None:
             for each in STOPPING:
                 self._loop.remove_signal_handler(each)

@@ -137,7 +137,7 @@ class FakeLog:
             deadline,
         )
 
-    async def transfer(self, to: str | None = None, *, deadline: float) -> str:  # noqa: ARG002 - as the port
+    async def transfer(self, to: str | None = None, *, deadline: float) -> str:
         self._check_acting()
         raise Refused("there is no other voter" if to is None else f"{to} is no other voter")
 

@@ -32,8 +32,8 @@ class Clients:
         point = 0.0
         for _ in range(operations):
             client = min(range(self.count), key=free.__getitem__)
-            point = max(point, free[client]) + self.chance.random()
-            called = max(free[client], point - self.chance.expovariate(0.3))
+            point = max(point, free[client]) + 0.01 + self.chance.random()
+            called = max(free[client] + 0.001, point - self.chance.expovariate(0.3))
             self._take_effect(until=point)
             operation, answered = self._operate(called, point)
             history.append(operation)
@@ -59,7 +59,7 @@ class Clients:
 
     def _effect(self, kind: Kind, argument: Hashable) -> Hashable:
         if kind == "cas" and isinstance(argument, tuple):
-            done = self.register == argument[0]
+            done: bool = self.register == argument[0]
             self.register = argument[1] if done else self.register
             return done
         if kind == "write":

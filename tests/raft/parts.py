@@ -41,6 +41,10 @@ NO_OP = bytes([entries.NO_OP])
 BASE = Base(0, 0, 0, membership("a"))
 
 
+SMALL = Settings(segment_bytes=200, cache_bytes=400, append_bytes_max=128)
+"""A file holds three or four entries, the cache two or three."""
+
+
 class PoweredMachine:
     """A simulated disk and the process on it; `restart` is a new process, on what the old one has left."""
 
@@ -82,7 +86,7 @@ class HeldLane:
 
     async def until_waiting(self) -> None:
         while not self._waiting:
-            await asyncio.sleep(0)
+            await turns(1)
 
     async def let_go(self) -> None:
         """One job, and what follows from it on the loop."""
@@ -129,8 +133,16 @@ async def synced(journal: Journal) -> None:
     journal.kick()
     ticket = journal.ticket()
     while journal.synced_ticket < ticket:
-        await asyncio.sleep(0)
+        await turns(1)
 
 
 def log_files(disk: Disk) -> list[str]:
     return [f"{LOG}/{name}" for name in disk.listdir(LOG)]
+
+
+def filled(journal: Journal, count: int, term: int = 1) -> list[tuple[bytes, int, int]]:
+    first = journal.last_index + 1
+    added = [(item(term, index * 10, f"e{index}"), index, term) for index in range(first, first + count)]
+    for entry in added:
+        journal.add(*entry)
+    return added

@@ -81,6 +81,21 @@ def test_a_published_generation_survives_the_loss_of_power() -> None:
         assert contents(opened(disk), disk) == [b"one", b"one"]
 
 
+def test_all_names_of_a_generation_are_durable_before_it_is_named(machine: PoweredMachine) -> None:
+    data = opened(machine.view)
+    path = generation(data, machine.view, b"one")
+    ops: list[str] = []
+    machine.disk.on_op = lambda kind, path: ops.append(f"{kind} {path}")
+    data.publish(path)
+    assert ops == [
+        f"sync_dir {path}/log",
+        f"sync_dir {path}",
+        f"sync_dir {HOME}",
+        *(f"{kind} {HOME}/current.tmp" for kind in ("create", "write", "sync", "rename")),
+        f"sync_dir {HOME}",
+    ]
+
+
 def test_an_unpublished_generation_is_not_there_and_goes() -> None:
     machine = PoweredMachine()
     data = opened(machine.view)
@@ -204,6 +219,14 @@ def test_a_damaged_file_is_refused_by_name(machine: PoweredMachine, name: str) -
     opened(machine.view)
     machine.disk.flip_bit(f"{HOME}/{name}", 40)
     with pytest.raises(DataDirDamaged, match=f"/data/{name} does not match its checksum"):
+        opened(machine.view)
+
+
+def test_a_file_is_not_taken_for_one_of_another_kind(machine: PoweredMachine) -> None:
+    opened(machine.view)
+    machine.view.rename(f"{HOME}/identity", f"{HOME}/current")
+    machine.view.create(f"{HOME}/identity").write(machine.view.read(f"{HOME}/current"))
+    with pytest.raises(DataDirDamaged, match="/data/current does not match"):
         opened(machine.view)
 
 

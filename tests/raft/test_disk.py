@@ -113,9 +113,7 @@ def synced_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_sync_truncate_and_sync_dir_reach_the_disk(
-    disk: RealDisk, home: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_truncate_and_sync_dir_reach_the_disk(disk: RealDisk, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = synced_calls(monkeypatch)
     file = disk.create(f"{home}/f")
     file.write(b"0123")

@@ -1,10 +1,8 @@
-"""The log of a node: what is added, cut, dropped and found again. Crashes are in test_journal_crash.py."""
+"""The log of a node in memory: what is added and cut, what it knows, what it keeps. Files are in test_journal_disk.py."""
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from pathlib import Path
 
 import pysyncobj.journal
 import pysyncobj.syncobj
@@ -12,17 +10,17 @@ import pytest
 
 from quvatlh.raft import entries
 from quvatlh.raft.ballot import Ballot
-from quvatlh.raft.disk import RealDisk, ThreadLane
-from quvatlh.raft.journal import Journal, JournalBug, JournalClosed, LogCorrupt, Rows
+from quvatlh.raft.journal import JournalBug, LogCorrupt, Rows
 from quvatlh.raft.segment import RECORD_BYTES, Base, pack_header
 from quvatlh.raft.settings import Settings
 from tests.raft.parts import (
     BASE,
     HOME,
-    LOG,
     NO_OP,
+    SMALL,
     HeldLane,
     PoweredMachine,
+    filled,
     item,
     log_files,
     membership,
@@ -31,11 +29,7 @@ from tests.raft.parts import (
     open_log,
     rows,
     synced,
-    turns,
 )
-
-SMALL = Settings(segment_bytes=200, cache_bytes=400, append_bytes_max=128)
-"""A file holds three or four entries, the cache two or three."""
 
 
 @pytest.fixture
@@ -43,14 +37,6 @@ def machine() -> PoweredMachine:
     machine = PoweredMachine()
     new_log(machine.view)
     return machine
-
-
-def filled(journal: Journal, count: int, term: int = 1) -> list[tuple[bytes, int, int]]:
-    first = journal.last_index + 1
-    added = [(item(term, index * 10, f"e{index}"), index, term) for index in range(first, first + count)]
-    for entry in added:
-        journal.add(*entry)
-    return added
 
 
 # --- a list of entries ------------------------------------------------------------------------------------------------
@@ -234,7 +220,7 @@ def test_bytes_that_are_no_entry_change_nothing(machine: PoweredMachine, command
     added = filled(journal, 3, term=0)
     size = journal.size_bytes
     for idx in (2, 4):
-        with pytest.raises((IndexError, struct.error, ValueError)):
+        with pytest.raises((IndexError, struct.error, TypeError)):
             journal.add(command, idx, 1)
     assert (rows(journal), journal.size_bytes) == (added, size)
 
@@ -303,12 +289,11 @@ async def test_bytes_are_those_in_the_files(machine: PoweredMachine) -> None:
     await synced(journal)
     assert len(log_files(machine.view)) > 3
     assert journal.size_bytes == sum(machine.view.size(path) for path in log_files(machine.view))
-    record = RECORD_BYTES + len(added[0][0])
-    assert journal.range_bytes(1, 9) == 9 * record
-    assert journal.range_bytes(4, 4) == record
-    assert journal.range_bytes(5, 4) == 0
+    sizes = [RECORD_BYTES + len(command) for command, _, _ in added]
+    for first in range(1, 21):
+        for last in range(first - 1, 21):
+            assert journal.range_bytes(first, last) == sum(sizes[first - 1 : last])
     assert journal.appended_bytes == journal.range_bytes(1, 20)
-    assert journal.appended_bytes == sum(RECORD_BYTES + len(command) for command, _, _ in added)
     journal.add(NO_OP, 11, 2)
     await synced(journal)
     assert journal.size_bytes == sum(machine.view.size(path) for path in log_files(machine.view))
@@ -344,8 +329,11 @@ async def test_the_index_takes_16_bytes_an_entry(machine: PoweredMachine) -> Non
     filled(journal, 1000)
     await synced(journal)
     run = journal._runs.last
+    assert len(run.terms) == 1000
     assert len(run.offsets) * run.offsets.itemsize + len(run.terms) * run.terms.itemsize == 16 * 1000 + 8
     assert len(journal._cache) == 1
+    journal.add(NO_OP, 11, 2)
+    assert [len(run.terms) for run in journal._runs._runs] == [10, 1]
 
 
 async def test_old_entries_are_read_a_block_at_a_time(machine: PoweredMachine) -> None:
@@ -365,6 +353,25 @@ async def test_old_entries_are_read_a_block_at_a_time(machine: PoweredMachine) -
     assert max(reads) <= 10_000
 
 
+async def test_what_another_thread_may_be_writing_is_not_read(machine: PoweredMachine) -> None:
+    lane = HeldLane()
+    journal = open_log(machine.view, lane, settings=Settings(cache_bytes=0))
+    filled(journal, 5)
+    journal.kick()
+    await lane.let_go()
+    filled(journal, 5)
+    reads: list[int] = []
+    read = machine.view.read
+
+    def noted(path: str, offset: int = 0, size: int = -1) -> bytes:
+        reads.append(offset + size)
+        return read(path, offset, size)
+
+    machine.view.read = noted  # type: ignore[method-assign]
+    journal.entry(2)
+    assert reads == [journal._runs.last.offset_of(6)]
+
+
 async def test_damage_that_comes_later_is_found_when_the_entry_is_read(machine: PoweredMachine) -> None:
     journal = open_log(machine.view, settings=SMALL)
     filled(journal, 20)
@@ -374,307 +381,3 @@ async def test_damage_that_comes_later_is_found_when_the_entry_is_read(machine: 
     machine.disk.flip_bit(path, offset + 40)
     with pytest.raises(LogCorrupt, match=rf"{path}, offset {offset}: entry 1 does not read as it was written"):
         journal.entry(1)
-
-
-# --- the disk ---------------------------------------------------------------------------------------------------------
-
-
-async def test_adding_touches_no_file(machine: PoweredMachine) -> None:
-    lane = HeldLane()
-    journal = open_log(machine.view, lane, settings=SMALL)
-    ops = machine.disk.ops
-    filled(journal, 20)
-    journal.add(NO_OP, 10, 2)
-    await turns()
-    assert (machine.disk.ops, lane.waiting) == (ops, 0), "without a kick nothing is written"
-    assert (journal.durable_index, journal.last_index) == (0, 10)
-
-
-async def test_one_sync_covers_all_that_waits_and_the_next_job_what_came_meanwhile(machine: PoweredMachine) -> None:
-    lane = HeldLane()
-    journal = open_log(machine.view, lane)
-    told: list[tuple[int, int]] = []
-    journal.on_synced = lambda: told.append((journal.durable_index, journal.synced_ticket))
-    filled(journal, 3)
-    first = journal.ticket()
-    journal.kick()
-    journal.kick()
-    await lane.until_waiting()
-    filled(journal, 2)
-    second = journal.ticket()
-    journal.kick()
-    await turns()
-    assert (lane.waiting, journal.durable_index) == (1, 0)
-    syncs: list[str] = []
-    machine.disk.on_op = lambda kind, _path: syncs.append(kind)
-    await lane.let_go()
-    assert (syncs, told) == (["write", "sync"], [(3, first)])
-    assert lane.waiting == 1, "what queued meanwhile goes on its way at once"
-    await lane.let_go()
-    assert (told, lane.waiting) == ([(3, first), (5, second)], 0)
-    assert second > first
-
-
-async def test_durable_is_what_a_loss_of_power_leaves() -> None:
-    for seed in range(10):
-        machine = PoweredMachine(seed)
-        new_log(machine.view)
-        journal = open_log(machine.view, settings=SMALL)
-        added = filled(journal, 10)
-        await synced(journal)
-        assert journal.durable_index == 10
-        filled(journal, 3)
-        assert rows(open_log(machine.power_fail(), applied_index=10)) == added
-
-
-async def test_a_file_is_synced_before_the_next_one_is_made_and_that_one_before_its_first_record() -> None:
-    machine = PoweredMachine()
-    new_log(machine.view)
-    journal = open_log(machine.view, settings=SMALL)
-    filled(journal, 5)
-    ops: list[str] = []
-    machine.disk.on_op = lambda kind, path: ops.append(f"{kind} {path.removeprefix(LOG)}")
-    await synced(journal)
-    first, second = "/0000000001.log", "/0000000002.log"
-    assert ops == [
-        f"write {first}",
-        f"sync {first}",
-        f"create {second}",
-        f"write {second}",
-        f"sync {second}",
-        "sync_dir ",
-        f"write {second}",
-        f"sync {second}",
-    ]
-
-
-@pytest.mark.parametrize("kind", ["write", "sync", "create", "sync_dir"])
-async def test_a_failed_job_is_told_once_and_the_journal_takes_nothing_more(
-    machine: PoweredMachine, kind: str
-) -> None:
-    journal = open_log(machine.view, settings=SMALL)
-    told: list[Exception] = []
-    journal.on_failure = told.append
-    journal.on_synced = lambda: pytest.fail("nothing was synced")
-    filled(journal, 10)
-    machine.disk.fail(kind)
-    journal.kick()
-    await turns()
-    assert [type(exc) for exc in told] == [OSError]
-    assert (journal.durable_index, journal.synced_ticket) == (0, 0)
-    with pytest.raises(JournalClosed):
-        filled(journal, 1)
-    ops = machine.disk.ops
-    journal.kick()
-    await turns()
-    await journal.close()
-    assert (machine.disk.ops, len(told)) == (ops, 1)
-
-
-async def test_closing_writes_what_was_added_and_takes_nothing_more(machine: PoweredMachine) -> None:
-    lane = HeldLane()
-    journal = open_log(machine.view, lane)
-    added = filled(journal, 4)
-    journal.kick()
-    await lane.until_waiting()
-    added += filled(journal, 4)
-    closing = journal_close(journal)
-    await lane.let_go()
-    await lane.let_go()
-    await closing
-    with pytest.raises(JournalClosed):
-        filled(journal, 1)
-    assert rows(open_log(machine.power_fail())) == added
-
-
-def journal_close(journal: Journal) -> asyncio.Task[None]:
-    return asyncio.get_running_loop().create_task(journal.close())
-
-
-# --- cuts -------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_cut_survives_the_reopening(machine: PoweredMachine) -> None:
-    for settings in (Settings(), SMALL):
-        machine = PoweredMachine()
-        new_log(machine.view)
-        journal = open_log(machine.view, settings=settings)
-        model = filled(journal, 20)
-        await synced(journal)
-        for at, term in ((15, 2), (15, 3), (4, 4), (5, 5), (1, 6)):
-            journal.add(NO_OP, at, term)
-            model = [*model[: at - 1], (NO_OP, at, term), *filled(journal, 4, term)]
-            if at != 5:
-                model = model[: at + 4]
-            assert rows(journal) == model
-            await synced(journal)
-            assert rows(open_log(machine.restart(), settings=settings)) == model
-            journal = open_log(machine.power_fail(), settings=settings)
-            assert rows(journal) == model
-
-
-async def test_a_sync_that_began_before_a_cut_does_not_make_durable_what_came_after(machine: PoweredMachine) -> None:
-    lane = HeldLane()
-    journal = open_log(machine.view, lane)
-    filled(journal, 10)
-    journal.kick()
-    await lane.until_waiting()
-    journal.add(NO_OP, 5, 2)
-    filled(journal, 8, term=2)
-    ticket = journal.ticket()
-    await lane.let_go()
-    assert journal.durable_index == 4
-    assert journal.synced_ticket < ticket
-    assert rows(open_log(machine.disk.attach(machine.view.process)))[4][2] == 1, "on disk is still the old entry 5"
-    await lane.let_go()
-    assert (journal.durable_index, journal.synced_ticket) == (13, ticket)
-
-
-async def test_a_cut_lowers_what_is_durable_at_once(machine: PoweredMachine) -> None:
-    lane = HeldLane()
-    journal = open_log(machine.view, lane)
-    filled(journal, 10)
-    journal.kick()
-    await lane.let_go()
-    assert journal.durable_index == 10
-    seen: list[int] = []
-    journal.on_cut = lambda _index: seen.append(journal.durable_index)
-    journal.add(NO_OP, 5, 2)
-    assert (seen, journal.durable_index) == ([4], 4)
-    journal.add(NO_OP, 6, 2)
-    journal.add(NO_OP, 6, 3)
-    assert journal.durable_index == 4
-    journal.kick()
-    await lane.let_go()
-    assert journal.durable_index == 6
-
-
-async def test_until_a_cut_is_synced_a_loss_of_power_brings_back_what_was_durable(machine: PoweredMachine) -> None:
-    journal = open_log(machine.view)
-    added = filled(journal, 10)
-    await synced(journal)
-    journal.add(NO_OP, 5, 2)
-    assert rows(open_log(machine.power_fail())) == added
-
-
-# --- compaction -------------------------------------------------------------------------------------------------------
-
-
-async def test_compaction_drops_whole_files_and_keeps_the_entry_before(machine: PoweredMachine) -> None:
-    for keep_from in range(1, 22):
-        machine = PoweredMachine()
-        new_log(machine.view)
-        journal = open_log(machine.view, settings=SMALL)
-        added = filled(journal, 20)
-        await synced(journal)
-        bases = [0, *(r.base.index for r in journal._runs._runs[1:])]
-        before = log_files(machine.view)
-        gone = journal.compact(keep_from)
-        assert journal.first_index == max(b for b in bases if b < keep_from)
-        assert gone == before[: len(gone)]
-        await journal.close()
-        assert log_files(machine.view) == before[len(gone) :]
-        assert journal.size_bytes == sum(machine.view.size(path) for path in log_files(machine.view))
-        for again in (False, True):
-            opened = open_log(machine.power_fail(), applied_index=20, settings=SMALL) if again else journal
-            first = opened.first_index
-            assert list(opened) == [(NO_OP, first, added[first - 1][2] if first else 0), *added[first:]]
-            assert opened.base_at(first) == Base(first, 1 if first else 0, first * 10, BASE.membership)
-
-
-async def test_compaction_moves_the_beginning_at_once_and_removes_on_the_lane(machine: PoweredMachine) -> None:
-    lane = HeldLane()
-    journal = open_log(machine.view, lane, settings=SMALL)
-    filled(journal, 12)
-    journal.kick()
-    await lane.let_go()
-    before, ops = log_files(machine.view), machine.disk.ops
-    gone = journal.compact(9)
-    assert len(gone) >= 2
-    assert (journal.first_index > 0, machine.disk.ops, log_files(machine.view)) == (True, ops, before)
-    with pytest.raises(IndexError):
-        journal.entry(1)
-    steps: list[str] = []
-    machine.disk.on_op = lambda kind, path: steps.append(f"{kind} {path}")
-    await lane.let_go()
-    assert steps == [step for path in gone for step in (f"remove {path}", f"sync_dir {LOG}")]
-
-
-async def test_nothing_is_dropped_in_favour_of_a_file_that_is_not_on_the_disk(machine: PoweredMachine) -> None:
-    lane = HeldLane()
-    journal = open_log(machine.view, lane, settings=SMALL)
-    filled(journal, 12)
-    assert journal.compact(12) == []
-    journal.kick()
-    await lane.until_waiting()
-    assert journal.compact(12) == []
-    await lane.let_go()
-    assert len(journal.compact(12)) >= 2
-
-
-async def test_files_that_a_cut_left_empty_go_with_those_before_them(machine: PoweredMachine) -> None:
-    journal = open_log(machine.view, settings=SMALL)
-    filled(journal, 20)
-    await synced(journal)
-    journal.add(NO_OP, 2, 2)
-    filled(journal, 10, term=2)
-    assert journal.compact(11) == [], "the cut is not yet on the disk"
-    await synced(journal)
-    expected = rows(journal)
-    journal.compact(11)
-    await journal.close()
-    assert rows(journal) == expected[journal.first_index :]
-    assert journal.size_bytes == sum(machine.view.size(path) for path in log_files(machine.view))
-    assert rows(open_log(machine.power_fail(), applied_index=11)) == rows(journal)
-
-
-async def test_the_membership_in_force_outlives_the_entry_that_made_it(machine: PoweredMachine) -> None:
-    journal = open_log(machine.view, settings=SMALL)
-    journal.add(membership_entry(1, 5, "a", "b"), 1, 1)
-    filled(journal, 20)
-    await synced(journal)
-    journal.compact(15)
-    assert (journal.membership, journal.membership_index) == (membership("a", "b"), journal.first_index)
-    await journal.close()
-    again = open_log(machine.power_fail(), applied_index=15)
-    assert again.membership == membership("a", "b")
-
-
-async def test_a_failed_removal_is_a_failure(machine: PoweredMachine) -> None:
-    journal = open_log(machine.view, settings=SMALL)
-    told: list[Exception] = []
-    journal.on_failure = told.append
-    filled(journal, 12)
-    await synced(journal)
-    machine.disk.fail("remove")
-    journal.compact(12)
-    await turns()
-    assert [type(exc) for exc in told] == [OSError]
-
-
-# --- the real thing ---------------------------------------------------------------------------------------------------
-
-
-async def test_on_the_real_disk_with_a_real_thread(tmp_path: Path) -> None:
-    disk, lane, log = RealDisk(), ThreadLane("log"), f"{tmp_path}/log"
-    ballot = Ballot.open(disk, str(tmp_path))
-    Journal.create(disk, log, BASE)
-    journal = Journal.open(disk, log, lane, SMALL, ballot, applied_index=0)
-    done = asyncio.Event()
-    journal.on_synced = done.set
-    filled(journal, 50)
-    while journal.synced_ticket < journal.ticket():
-        done.clear()
-        journal.kick()
-        await done.wait()
-    journal.add(NO_OP, 31, 2)
-    filled(journal, 10, term=2)
-    expected = rows(journal)
-    journal.kick()
-    journal.compact(20)
-    await journal.close()
-    again = Journal.open(disk, log, lane, SMALL, ballot, applied_index=20)
-    assert 0 < again.first_index < 20
-    assert rows(again) == expected[again.first_index :]
-    await again.close()
-    lane.close()

@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quvatlh.raft.journal import Journal, LogCorrupt
 from quvatlh.raft.segment import Base, pack_header, pack_record
@@ -16,7 +14,7 @@ from quvatlh.raft.settings import Settings
 from tests.raft.parts import (
     BASE,
     LOG,
-    NO_OP,
+    SMALL,
     PoweredMachine,
     item,
     log_files,
@@ -25,10 +23,9 @@ from tests.raft.parts import (
     open_log,
     rows,
     synced,
+    turns,
 )
 from tests.sim.process import Crashed
-
-SMALL = Settings(segment_bytes=200, cache_bytes=400, append_bytes_max=128)
 
 Row = tuple[bytes, int, int]
 
@@ -37,7 +34,7 @@ def row(index: int, term: int = 1) -> Row:
     return (item(term, index * 10, f"e{index}"), index, term)
 
 
-async def filled(machine: PoweredMachine, groups: list[int], settings: Settings | None = None) -> Journal:
+async def written(machine: PoweredMachine, groups: list[int], settings: Settings | None = None) -> Journal:
     """Entries 1, 2, ...: those of a group share a sync."""
     new_log(machine.view)
     journal = open_log(machine.view, settings=settings or Settings())
@@ -76,7 +73,7 @@ def opening_is_refused(machine: PoweredMachine, file: str, offset: int, applied_
 
 async def test_the_last_file_torn_anywhere_is_cut_there_or_refused_where_the_state_needs_more() -> None:
     machine = PoweredMachine()
-    journal = await filled(machine, [1] * 8, SMALL)
+    journal = await written(machine, [1] * 8, SMALL)
     path = log_files(machine.view)[-1]
     data = machine.view.read(path)
     run = journal._runs.last
@@ -88,7 +85,7 @@ async def test_the_last_file_torn_anywhere_is_cut_there_or_refused_where_the_sta
         put(machine, path, data[:size])
         if whole < 8:
             opening_is_refused(machine, path, sound, applied_index=whole + 1)
-        again = open_log(machine.view, applied_index=whole)
+        again = open_log(machine.view, applied_index=whole, settings=SMALL)
         assert rows(again) == [row(index) for index in range(1, whole + 1)]
         torn = size != sound or not sound
         words = [f"{path}: {size - sound} bytes of a torn write cut at offset {sound}"] if torn else []
@@ -104,7 +101,7 @@ async def test_the_last_file_torn_anywhere_is_cut_there_or_refused_where_the_sta
 
 async def test_a_changed_byte_anywhere_before_the_last_sync_is_refused_by_file_and_offset() -> None:
     machine = PoweredMachine()
-    journal = await filled(machine, [1] * 8, SMALL)
+    journal = await written(machine, [1] * 8, SMALL)
     files = log_files(machine.view)
     assert len(files) == 3
     for run, path in zip(journal._runs._runs, files, strict=True):
@@ -120,7 +117,7 @@ async def test_a_changed_byte_anywhere_before_the_last_sync_is_refused_by_file_a
 
 async def test_a_changed_byte_in_what_was_never_synced_is_a_torn_end() -> None:
     machine = PoweredMachine()
-    journal = await filled(machine, [2, 3])
+    journal = await written(machine, [2, 3])
     path = log_files(machine.view)[0]
     data = machine.view.read(path)
     third, fourth = journal._runs.last.offset_of(3), journal._runs.last.offset_of(4)
@@ -133,7 +130,7 @@ async def test_a_changed_byte_in_what_was_never_synced_is_a_torn_end() -> None:
 
 async def test_a_short_file_that_is_not_the_last_is_refused() -> None:
     machine = PoweredMachine()
-    journal = await filled(machine, [1] * 8, SMALL)
+    journal = await written(machine, [1] * 8, SMALL)
     path = log_files(machine.view)[1]
     data = machine.view.read(path)
     starts = [0, *journal._runs._runs[1].offsets]
@@ -150,7 +147,7 @@ async def test_a_short_file_that_is_not_the_last_is_refused() -> None:
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_a_missing_file_is_refused(number: int) -> None:
     machine = PoweredMachine()
-    await filled(machine, [1] * 8, SMALL)
+    await written(machine, [1] * 8, SMALL)
     files = log_files(machine.view)
     machine.view.remove(files[number])
     if number == 0:
@@ -188,7 +185,7 @@ def test_a_log_that_begins_after_the_state_is_refused(applied_index: int) -> Non
 
 async def test_a_file_that_goes_on_from_another_term_is_refused() -> None:
     machine = PoweredMachine()
-    await filled(machine, [3])
+    await written(machine, [3])
     put(machine, f"{LOG}/0000000002.log", pack_header(Base(3, 2, 30, BASE.membership)))
     words = opening_is_refused(machine, f"{LOG}/0000000002.log", 0)
     assert "it goes on after entry 3 of term 2, which has term 1" in words
@@ -196,7 +193,7 @@ async def test_a_file_that_goes_on_from_another_term_is_refused() -> None:
 
 async def test_other_names_in_the_directory_are_left_alone() -> None:
     machine = PoweredMachine()
-    await filled(machine, [3])
+    await written(machine, [3])
     machine.view.create(f"{LOG}/notes.txt").close()
     assert open_log(machine.view).last_index == 3
     assert machine.view.exists(f"{LOG}/notes.txt")
@@ -205,7 +202,7 @@ async def test_other_names_in_the_directory_are_left_alone() -> None:
 async def test_what_was_only_in_the_page_cache_is_synced_before_it_is_trusted() -> None:
     for seed in range(20):
         machine = PoweredMachine(seed)
-        await filled(machine, [2])
+        await written(machine, [2])
         file = machine.view.append(log_files(machine.view)[0])
         for index in (3, 4):
             command = row(index)[0]
@@ -213,6 +210,39 @@ async def test_what_was_only_in_the_page_cache_is_synced_before_it_is_trusted() 
         journal = open_log(machine.restart())
         assert journal.durable_index == 4
         assert rows(open_log(machine.power_fail(), applied_index=4)) == [row(index) for index in range(1, 5)]
+
+
+def test_a_log_that_was_made_is_there_after_a_loss_of_power() -> None:
+    for seed in range(20):
+        machine = PoweredMachine(seed)
+        new_log(machine.view)
+        assert open_log(machine.power_fail()).last_index == 0
+
+
+async def test_the_name_of_a_file_is_made_durable_before_the_file_is_trusted() -> None:
+    """The process dies between making a file and syncing the directory; the power goes after the next one went on."""
+    for seed in range(20):
+        machine = PoweredMachine(seed)
+        journal = await written(machine, [6], SMALL)
+        dies_before(machine, "sync_dir")
+        journal.add(*row(7))
+        journal.kick()
+        with pytest.raises(Crashed):
+            await asyncio.gather(*journal._writer._tasks)
+        machine.disk.on_op = None
+        assert len(log_files(machine.restart())) == 3
+        journal = open_log(machine.view, settings=SMALL)
+        journal.add(*row(7))
+        await synced(journal)
+        assert rows(open_log(machine.power_fail())) == [row(index) for index in range(1, 8)]
+
+
+def dies_before(machine: PoweredMachine, operation: str) -> None:
+    def asked(kind: str, _path: str) -> None:
+        if kind == operation:
+            machine.view.crash()
+
+    machine.disk.on_op = asked
 
 
 # --- lost power, at every step ----------------------------------------------------------------------------------------
@@ -316,7 +346,7 @@ async def crashes(tell: Callable[[Story], Coroutine[None, None, None]], story: S
     telling = loop.create_task(tell(story))
     try:
         while not telling.done() and process.alive:
-            await asyncio.sleep(0)
+            await turns(1)
     finally:
         telling.cancel()
     return not process.alive
@@ -329,73 +359,3 @@ async def goes_on(story: Story, again: Journal) -> None:
     await synced(again)
     expected = rows(again)
     assert rows(open_log(story.machine.power_fail(), applied_index=story.applied_index)) == expected
-
-
-# --- against a list ---------------------------------------------------------------------------------------------------
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), st.integers(1, 6)),
-        st.tuples(st.just("cut"), st.integers(1, 30)),
-        st.tuples(st.just("again"), st.integers(1, 30)),
-        st.tuples(st.just("sync"), st.just(0)),
-        st.tuples(st.just("kick"), st.just(0)),
-        st.tuples(st.just("compact"), st.integers(0, 12)),
-        st.tuples(st.just("restart"), st.just(0)),
-        st.tuples(st.just("power"), st.just(0)),
-    ),
-    max_size=40,
-)
-
-
-@settings(deadline=None, max_examples=150)
-@given(seed=st.integers(0, 1000), steps=STEPS)
-def test_it_does_what_a_list_does(seed: int, steps: list[tuple[str, int]]) -> None:
-    asyncio.run(walk(seed, steps))
-
-
-async def walk(seed: int, steps: list[tuple[str, int]]) -> None:
-    machine = PoweredMachine(seed)
-    new_log(machine.view)
-    journal = open_log(machine.view, settings=SMALL)
-    log: list[Row] = []
-    term = 1
-    applied = 0
-    for step, number in steps:
-        last = len(log)
-        if step == "add":
-            for index in range(last + 1, last + 1 + number):
-                log.append(row(index, term))
-                journal.add(*log[-1])
-        elif step == "cut" and applied < last:
-            term += 1
-            index = applied + 1 + number % (last - applied)
-            log = [*log[: index - 1], row(index, term)]
-            journal.add(*log[-1])
-        elif step == "again" and log[journal.first_index :]:
-            journal.add(*log[journal.first_index + number % (last - journal.first_index)])
-        elif step == "sync":
-            await synced(journal)
-        elif step == "kick":
-            journal.kick()
-            await asyncio.sleep(0)
-        elif step == "compact":
-            applied = max(applied, journal.durable_index - number)
-            journal.compact(applied)
-        elif step in ("restart", "power"):
-            await journal.close() if step == "restart" else await synced(journal)
-            disk = machine.restart() if step == "restart" else machine.power_fail()
-            journal = open_log(disk, settings=SMALL, applied_index=applied)
-            assert journal.recovered == []
-        same_as_list(journal, log)
-    await journal.close()
-
-
-def same_as_list(journal: Journal, log: list[Row]) -> None:
-    first = journal.first_index
-    assert rows(journal) == log[first:]
-    assert (len(journal), journal.last_index) == (len(log) - first + 1, len(log))
-    assert [journal.term_at(index) for index in range(first + 1, len(log) + 1)] == [r[2] for r in log[first:]]
-    assert journal[0] == (NO_OP, first, log[first - 1][2] if first else 0)
-    assert journal.last_time_ms == len(log) * 10
-    assert journal.durable_index <= journal.last_index

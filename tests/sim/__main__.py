@@ -10,22 +10,13 @@ import os
 import secrets
 import sys
 import time
-import traceback
 from pathlib import Path
 
+from tests.sim.batch import one
+from tests.sim.planted import FAULTS, planted
+from tests.sim.run import Run
+
 HASH_SEED = "0"
-
-
-def _one(seed: int, seconds: float, fault: str | None) -> tuple[int, object]:
-    from tests.sim.planted import planted
-    from tests.sim.run import Run
-
-    run = Run(seed, seconds)
-    try:
-        with planted(fault):
-            return seed, run.play()
-    except BaseException as error:  # noqa: BLE001  # whatever ends a run is its finding
-        return seed, "".join(traceback.format_exception(error)[-3:]) + "\nlast of the trace:\n" + run.trace.last(40)
 
 
 def _arguments() -> argparse.Namespace:
@@ -42,9 +33,6 @@ def _arguments() -> argparse.Namespace:
 
 
 def _single(arguments: argparse.Namespace) -> int:
-    from tests.sim.planted import planted
-    from tests.sim.run import Run
-
     run = Run(arguments.seed, arguments.seconds, arguments.trace)
     try:
         with planted(arguments.fault):
@@ -63,7 +51,7 @@ def _many(first: int, count: int, arguments: argparse.Namespace) -> int:
     broken: list[int] = []
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
-        jobs = [pool.submit(_one, seed, arguments.seconds, None) for seed in range(first, first + count)]
+        jobs = [pool.submit(one, seed, arguments.seconds, None) for seed in range(first, first + count)]
         for job in concurrent.futures.as_completed(jobs):
             seed, outcome = job.result()
             if isinstance(outcome, str):
@@ -89,7 +77,7 @@ def _hunt(fault: str, first: int, count: int, arguments: argparse.Namespace) -> 
         done = 0
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
-                running.add(pool.submit(_one, waiting.popleft(), arguments.seconds, fault))
+                running.add(pool.submit(one, waiting.popleft(), arguments.seconds, fault))
             finished, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
             for job in finished:
                 done += 1
@@ -113,8 +101,6 @@ def main() -> int:
         first = secrets.randbelow(10**9)
         print(f"fresh seeds from {first}", flush=True)
     if arguments.faults:
-        from tests.sim.planted import FAULTS
-
         found = [_hunt(fault, first, arguments.seeds or 100, arguments) for fault in FAULTS]
         print(f"{sum(n is not None for n in found)} passed, {found.count(None)} failed")
         return 1 if None in found else 0

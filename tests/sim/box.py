@@ -120,7 +120,7 @@ class Box:
     def wipe(self) -> None:
         """A new disk. The node that comes back is another one."""
         self.wipes += 1
-        self.disk = SimDisk(random.Random(self.rng.random()))  # noqa: S311
+        self.disk = SimDisk(random.Random(self.rng.random()), self.disk.pace)  # noqa: S311
         self.wals = Wals()
         self.say("disk replaced")
 

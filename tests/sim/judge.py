@@ -37,6 +37,9 @@ class Judge(Watch):
         """Requests of which it was said that they certainly did nothing."""
         self.requests_applied: set[str] = set()
         self.masters: set[tuple[str, int]] = set()
+        self.backed: set[object] = set()
+        self.backed_terms: set[int] = set()
+        """In which somebody campaigned with a majority's word, or told by the master."""
         self.events: dict[str, int] = {}
 
     # --- told by the boxes ------------------------------------------------------------------------------------------
@@ -108,6 +111,15 @@ class Judge(Watch):
         known = self.votes.setdefault((node_id, term), candidate)
         if known != candidate:
             raise Violation(f"{node_id} voted in term {term} for {known} and for {candidate}")
+
+    def deposed(self, node_id: str, term: int) -> None:
+        """A master that could act was made to stop by a higher term."""
+        self.events["deposed"] = self.events.get("deposed", 0) + 1
+        if term not in self.backed_terms:
+            raise Violation(f"{node_id} was deposed at work by term {term}, for which no majority had asked")
+
+    def deposed_by_request(self, node_id: str, term: int) -> None:
+        raise Violation(f"{node_id}, which could act as master, was deposed by a mere request for votes in term {term}")
 
     def membership_logged(self, engine: Engine, index: int, command: bytes) -> None:
         """A leader has appended a membership: the one before must be committed, and differ by one voter at most."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from quvatlh.ports import Member
 from tests.sim.box import Box
-from tests.sim.lane import Pace
 from tests.sim.loop import SimLoop
 from tests.sim.net import Link, NetWorld
 
@@ -28,6 +27,8 @@ class Nemesis:
         self._replaced: tuple[Box, str] | None = None
         """A box whose disk was replaced, and the id that went with it, until the operator has seen to it."""
         self._left: set[str] = set()
+        self._strike_at_ack: Callable[[], Awaitable[None]] | None = None
+        self._strikes: set[asyncio.Task[None]] = set()
         self.counts: dict[str, int] = {}
         # A run has its own temper: some faults often, others never.
         self._weights = [(rng.choice([0, 1, 1, 3]) * weight, act) for weight, act in self._acts()]
@@ -56,6 +57,8 @@ class Nemesis:
             (1, self._operator),
             (2, self._transfer),
             (2, self._long_down),
+            (3, self._at_next_ack),
+            (2, self._isolate_follower),
         ]
 
     async def rage(self, seconds: float) -> None:
@@ -65,9 +68,30 @@ class Nemesis:
             weights = [1.0 for _ in weights]
         while self._loop.now_s < ends:
             await asyncio.sleep(self._rng.expovariate(1 / self._pause_s))
-            _, act = self._rng.choices(self._weights, weights)[0]
-            self._count(act.__name__.removeprefix("_"))
-            await act()
+            for _ in range(self._rng.choice([1, 1, 1, 2, 4])):
+                _, act = self._rng.choices(self._weights, weights)[0]
+                self._count(act.__name__.removeprefix("_"))
+                await act()
+                await asyncio.sleep(self._rng.random() * 0.1)
+
+    def acknowledged(self) -> None:
+        """A client has its answer: the worst moment for what was waiting for it."""
+        if self._strike_at_ack is not None:
+            strike = asyncio.ensure_future(self._strike_at_ack())
+            self._strikes.add(strike)
+            strike.add_done_callback(self._strikes.discard)
+            self._strike_at_ack = None
+
+    async def _at_next_ack(self) -> None:
+        self._strike_at_ack = self._rng.choice([self._all_power, self._power, self._kill_master, self._power_majority])
+
+    async def _power_majority(self) -> None:
+        """With the master among them."""
+        boxes = [b for b in self._boxes if b is not self._master()]
+        self._rng.shuffle(boxes)
+        master = self._master()
+        for box in ([master] if master else []) + boxes[: len(self._boxes) // 2]:
+            await self._crash(box, power=True)
 
     def _count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -177,6 +201,14 @@ class Nemesis:
             self._net.partition([master.name], [n for n in self._names() if n != master.name])
             self._heal_later()
 
+    async def _isolate_follower(self) -> None:
+        others = [b for b in self._boxes if b.running and b is not self._master()]
+        if others:
+            name = self._rng.choice(others).name
+            self._say(f"isolate {name}")
+            self._net.partition([name], [n for n in self._names() if n != name])
+            self._heal_later()
+
     async def _one_way(self) -> None:
         a, b = self._rng.choice(self._names()), self._rng.choice(self._names())
         if a != b:
@@ -217,11 +249,13 @@ class Nemesis:
             return
         box.say("disk errors")
         box.process.ends_with = (OSError,)
+        box.broken_disk = True
         box.disk.fail(self._rng.choice(["write", "sync", "create", "rename"]))
         process = box.process
 
         def ended() -> None:
             box.disk.mend()
+            box.broken_disk = False
             if not process.alive and box.process is process:
                 box.log = box.machine = None
                 box.disk.power_fail()
@@ -256,9 +290,12 @@ class Nemesis:
 
     async def _operator(self) -> None:
         """Sees to a replaced node, or admits and removes a spare one; often twice at once, as operators do."""
-        if self._replaced is not None:
+        if self._replaced is not None and self._rng.random() < 0.5:
             await self._see_to_replaced()
             return
+        await asyncio.gather(self._see_to_replaced(), self._see_to_spare())
+
+    async def _see_to_spare(self) -> None:
         spares = self._boxes[self._founders :]
         master = self._master()
         if not spares or master is None or spares[0].log is None:
@@ -274,7 +311,8 @@ class Nemesis:
                 self._left.add(member.id)
 
     async def _see_to_replaced(self) -> None:
-        assert self._replaced is not None
+        if self._replaced is None:
+            return
         box, old_id = self._replaced
         master = self._master()
         if master is None or master is box or box.log is None or master.log is None or box.log.node_id == old_id:
@@ -294,11 +332,13 @@ class Nemesis:
     async def heal(self) -> None:
         """Everything works again, and the operators finish what they began."""
         self._say("peace")
+        self._strike_at_ack = None
+        await asyncio.gather(*self._strikes)
         self._net.heal()
         for box in self._boxes:
             box.disk.mend()
             box.disk.crash_at_op(0)
-            box.disk.pace = Pace()
+            box.disk.pace.stall_chance = 0.0
             if box.process is not None:
                 box.process.crash_after_steps(0)
                 box.process.resume()

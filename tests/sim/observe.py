@@ -14,12 +14,14 @@ from quvatlh.ports import Membership
 from quvatlh.raft import entries
 from quvatlh.raft.engine import Engine
 from quvatlh.raft.log import RaftLog
+from quvatlh.raft.prevote import PreVote
 from tests.sim.judge import Judge
 
 
 @contextlib.contextmanager
 def observed(judge: Judge) -> Iterator[None]:
     send, appended, broadcast, tick = Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick
+    adopt_term, on_campaign, take = Engine.adopt_term, Engine._on_campaign, PreVote.take
 
     def see_send(self: Engine, node_id: str, message: Any) -> None:
         own = self._own_id
@@ -27,6 +29,8 @@ def observed(judge: Judge) -> Iterator[None]:
             judge.voted(own, message["term"], node_id)
         elif message["type"] == "request_vote":
             judge.voted(own, message["term"], own)
+            if self._prevote in judge.backed or self._by_hand_over:
+                judge.backed_terms.add(message["term"])
         send(self, node_id, message)
 
     def see_appended(self: Engine, index: int, command: bytes) -> None:
@@ -43,8 +47,28 @@ def observed(judge: Judge) -> Iterator[None]:
         tick(self)
         judge.term_seen(self._own_id, self.term())
 
+    def see_adopt_term(self: Engine, term: int) -> None:
+        acted = self.acts()
+        adopt_term(self, term)
+        if acted:
+            judge.deposed(self._own_id, term)
+
+    def see_campaign(self: Engine, link: Any, term: int, last_index: int, last_term: int, by_hand_over: bool) -> None:  # noqa: FBT001
+        acted = self.acts()
+        on_campaign(self, link, term, last_index, last_term, by_hand_over)
+        if acted and not self.leads():
+            judge.deposed_by_request(self._own_id, term)
+
+    def see_take(self: PreVote, needed: int, now: float) -> bool:
+        taken = take(self, needed, now)
+        if taken:
+            judge.backed.add(self)
+        return taken
+
+    Engine.adopt_term, Engine._on_campaign, PreVote.take = see_adopt_term, see_campaign, see_take  # type: ignore[method-assign]
     Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick = see_send, see_appended, see_broadcast, see_tick  # type: ignore[method-assign]
     try:
         yield
     finally:
+        Engine.adopt_term, Engine._on_campaign, PreVote.take = adopt_term, on_campaign, take  # type: ignore[method-assign]
         Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick = send, appended, broadcast, tick  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import msgpack
 
 from quvatlh.ports import Member, Unavailable, Unknown
 from quvatlh.raft.settings import Settings
+from tests.sim.adversary import adversary
 from tests.sim.box import Box
 from tests.sim.history import History
 from tests.sim.judge import Judge, Violation
+from tests.sim.lane import Pace
 from tests.sim.loop import SimLoop
 from tests.sim.nemesis import Nemesis
 from tests.sim.net import Link, NetWorld
@@ -26,6 +28,8 @@ SETTLE_S = 30.0
 FOUND_S = 20.0
 """A cluster that was started whole has to be founded within this."""
 CLIENTS = 3
+LATENCIES_S = [(0.0002, 0.002), (0.0002, 0.002), (0.002, 0.02), (0.001, 0.08)]
+PACES = [Pace(), Pace(), Pace(done_s=(0.002, 0.02)), Pace(start_s=(0.0, 0.01), done_s=(0.01, 0.1))]
 REGISTERS = ("r", "s")
 SETS = ("t",)
 
@@ -70,7 +74,9 @@ class Run:
         self.rng = random.Random(seed)  # noqa: S311
         self.loop = SimLoop()
         self.trace = Trace(trace_to)
-        self.net = NetWorld(self.loop, random.Random(self.rng.random()), Link())  # noqa: S311
+        latency_s, self.pace = self.rng.choice(LATENCIES_S), self.rng.choice(PACES)
+        self.settings = replace(SIM_SETTINGS, append_bytes_max=self.rng.choice([64, 512]))
+        self.net = NetWorld(self.loop, random.Random(self.rng.random()), Link(latency_s=latency_s))  # noqa: S311
         self.net.give_up_s = 5.0
         self.judge = Judge()
         self.history = History()
@@ -87,12 +93,16 @@ class Run:
         self.at_peace = False
 
     def _box(self, name: str) -> Box:
-        return Box(name, self.loop, self.net, random.Random(self.rng.random()), self.trace, SIM_SETTINGS, self.judge)  # noqa: S311
+        box = Box(name, self.loop, self.net, random.Random(self.rng.random()), self.trace, self.settings, self.judge)  # noqa: S311
+        box.disk.pace = replace(self.pace)
+        return box
 
     def play(self) -> Outcome:
         asyncio.set_event_loop(None)
         self.loop.after_step = self.judge.step
-        with observed(self.judge):
+        again_chance, low_chance = self.rng.choice([0.0, 0.02, 0.1]), self.rng.choice([0.0, 0.02, 0.1])
+        chance = random.Random(self.rng.random())  # noqa: S311
+        with observed(self.judge), adversary(chance, again_chance, low_chance):
             try:
                 self.loop.run_until_complete(self._story())
             finally:
@@ -144,8 +154,12 @@ class Run:
             deadline = rng.choice([0.1, 0.5, 2.0, 5.0])
             if rng.random() < 0.25:
                 await self._read(box, number, rng.choice(REGISTERS + SETS), deadline)
-            else:
-                await self._write(box, number, request, self._verb(rng, number * 1_000_000 + serial), deadline)
+                continue
+            writes = []
+            for part in range(rng.choice([1, 1, 1, 3, 8])):
+                verb = self._verb(rng, number * 1_000_000 + serial * 10 + part)
+                writes.append(self._write(box, number, f"{request}-{part}", verb, deadline))
+            await asyncio.gather(*writes)
 
     def _verb(self, rng: random.Random, value: int) -> list[Any]:
         fate = rng.random()
@@ -168,6 +182,7 @@ class Run:
             self.history.unknown(op)
         else:
             self.judge.acked[request] = result
+            self.nemesis.acknowledged()
             self.history.done(op, result, self.loop.now_s)
 
     async def _read(self, box: Box, client: int, name: str, deadline: float) -> None:

@@ -1,0 +1,378 @@
+"""Who gets a link: one current link a pair, both sides agreeing, whoever dials, restarts or is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from quvatlh.raft.handshake import SEQ_MAX
+from quvatlh.raft.settings import Settings
+from tests.raft.net_parts import MemNet, Node, raw_of, simulate, stop, two
+from tests.sim.loop import SimLoop
+
+SETTINGS = Settings()
+
+
+def test_a_link_carries_messages_both_ways() -> None:
+    async def main(loop: SimLoop) -> None:
+        _, a, b = await two(loop)
+        assert a.ups[0].send(["m", 1])
+        assert b.ups[0].send(["m", 2])
+        await b.until(lambda: b.messages)
+        await a.until(lambda: a.messages)
+        assert (a.messages, b.messages) == ([["m", 2]], [["m", 1]])
+        assert (a.ups[0].node_id, b.ups[0].node_id) == ("b", "a")
+        assert (a.ups[0].address, b.ups[0].address) == ("b:1", "a:1")
+        assert b.ups[0].doc["cluster"] == "c"
+        await stop(a, b)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_nodes_that_dial_each_other_at_once_agree_on_one_link(seed: int) -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet(seed)
+        nodes = [Node(net, loop, name, seed=seed, wall_offset_ms=net.random.randrange(3)) for name in "abc"]
+        for node in nodes:
+            await node.start("a:1", "b:1", "c:1")
+            if seed % 2:
+                await asyncio.sleep(net.delay_s())
+        await asyncio.sleep(0.5)
+        for round_ in range(3):
+            agree(net, nodes)
+            before = [len(node.ups) for node in nodes]
+            await asyncio.sleep(2)
+            assert [len(node.ups) for node in nodes] == before, "links that are agreed upon stay"
+            for end in [end for end in net.ends if not end.closed]:
+                if (seed + round_) % 2 or net.random.random() < 0.5:
+                    end.abort()
+            await asyncio.sleep(0.8)
+        agree(net, nodes)
+        await stop(*nodes)
+
+    simulate(main)
+
+
+def agree(net: MemNet, nodes: list[Node]) -> None:
+    for node in nodes:
+        for other in nodes:
+            if other is not node:
+                here, there = node.links.get(other.name), other.links.get(node.name)
+                assert here is not None
+                assert there is not None
+                assert here.key == there.key
+                assert here._channel._writer.other is there._channel._writer  # type: ignore[attr-defined]
+    still_open = [end for end in net.ends if not end.closed]
+    assert len(still_open) == len(nodes) * (len(nodes) - 1), "no connection is left beside the current ones"
+
+
+def test_callbacks_of_a_link_come_in_order_and_once() -> None:
+    async def main(loop: SimLoop) -> None:
+        for seed in range(20):
+            net = MemNet(seed)
+            a, b = Node(net, loop, f"a{seed}", seed=seed), Node(net, loop, f"b{seed}", seed=seed)
+            await a.start(b.address)
+            await b.start(a.address)
+            for _ in range(5):
+                await a.linked(b.name)
+                for end in net.between(a.name, b.name):
+                    end.abort()
+                await asyncio.sleep(0.2)
+            await stop(a, b)
+            for node in (a, b):
+                assert len(node.ups) >= 5
+                expected = [what for link in node.ups for what in (f"up {link.serial}", f"down {link.serial}")]
+                assert [" ".join(line.split()[:2]) for line in node.story] == expected
+                assert [link.serial for link in node.ups] == sorted({link.serial for link in node.ups})
+
+    simulate(main)
+
+
+def test_no_one_is_dialled_who_has_a_link() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a, b = Node(net, loop, "a"), Node(net, loop, "b")
+        await a.start()
+        await b.start("a:1")
+        await a.linked("b")
+        a.links.set_addresses(["b:1"])
+        await asyncio.sleep(5)
+        assert net.dials == [("b", "a:1")]
+        assert len(a.ups) == len(b.ups) == 1
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_a_second_name_of_a_linked_node_is_learned_without_breaking_the_link() -> None:
+    async def main(loop: SimLoop) -> None:
+        net, a, b = await two(loop)
+        net.listening["alias:1"] = net.listening["b:1"]
+        a.links.set_addresses(["alias:1", "b:1"])
+        await asyncio.sleep(5)
+        assert net.dials.count(("a", "alias:1")) == 1
+        assert (len(a.ups), len(b.ups), a.downs, b.downs) == (1, 1, [], [])
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_an_address_with_a_new_owner_is_found_when_the_addresses_change() -> None:
+    async def main(loop: SimLoop) -> None:
+        net, a, b = await two(loop)
+        c = Node(net, loop, "c")
+        await c.start()
+        net.listening["b:1"], net.listening["b:2"] = net.listening["c:1"], net.listening["b:1"]
+        b.doc["peer"] = "b:2"
+        a.links.set_addresses(["b:1", "b:2"])
+        a.ups[0].close("moved")
+        await a.until(lambda: a.links.get("b") and a.links.get("c"))
+        await stop(a, b, c)
+
+    simulate(main)
+
+
+def test_a_node_that_dials_itself_notices_and_leaves_it_until_addresses_change() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a = Node(net, loop, "a")
+        await a.start("a:1")
+        await asyncio.sleep(5)
+        assert net.dials == [("a", "a:1")]
+        assert [(doc["id"], address) for doc, address in a.hellos] == [("a", "a:1")]
+        assert (a.ups, a.notes) == ([], [])
+        a.links.set_addresses(["a:1", "b:1"])
+        await a.until(lambda: len(a.hellos) == 2)
+        await stop(a)
+
+    simulate(main)
+
+
+def test_another_process_with_our_id_is_never_linked_and_noted() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a, twin = Node(net, loop, "a"), Node(net, loop, "a", process="twin")
+        await a.start()
+        twin.address = "twin:1"
+        await twin.start("a:1")
+        await twin.until(lambda: twin.noted("dial_failed"))
+        assert twin.noted("dial_failed") == ["another process has the id of this node"]
+        assert twin.ups == a.ups == []
+        await stop(a, twin)
+
+    simulate(main)
+
+
+def test_redialling_backs_off_with_jitter_up_to_its_limit() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a = Node(net, loop, "a")
+        await a.start("b:1")
+        await asyncio.sleep(60)
+        attempts = len(net.dials)
+        assert 60 / SETTINGS.redial_max_s <= attempts <= 2.1 * 60 / SETTINGS.redial_max_s
+        assert a.noted("dial_failed") == ["nobody listens at b:1"], "said once, as it stays the same"
+        await stop(a)
+
+    simulate(main)
+
+
+def test_a_peer_that_is_killed_is_a_reset_and_its_successor_is_linked() -> None:
+    async def main(loop: SimLoop) -> None:
+        net, a, b = await two(loop)
+        net.kill("b")
+        await a.until(lambda: a.downs)
+        assert a.downs[0][1].reset
+        again = Node(net, loop, "b", process="b2", wall_offset_ms=-3_600_000)
+        await again.start()
+        await a.until(lambda: len(a.ups) == 2)
+        assert a.ups[1].doc["incarnation"] == again.links.incarnation
+        await stop(a, again, b)
+
+    simulate(main)
+
+
+def test_a_restarted_peer_replaces_its_half_open_link_at_once_though_its_clock_is_behind() -> None:
+    async def main(loop: SimLoop) -> None:
+        net, a, b = await two(loop)
+        net.vanish("b")
+        a.links.set_addresses([])
+        again = Node(net, loop, "b", process="b2", wall_offset_ms=-3_600_000)
+        since_s = loop.time()
+        await again.start("a:1")
+        await a.until(lambda: len(a.ups) == 2)
+        assert loop.time() - since_s < SETTINGS.ping_s
+        assert [how.how for _, how in a.downs] == ["replaced"]
+        assert a.story == ["up 1", "down 1 replaced", "up 2"]
+        link = await again.linked("a")
+        assert link.key == a.ups[1].key
+        await asyncio.sleep(3)
+        assert len(a.ups) == 2
+        await stop(a, again, b)
+
+    simulate(main)
+
+
+def test_one_side_that_lost_the_connection_replaces_it_on_the_other() -> None:
+    async def main(loop: SimLoop) -> None:
+        net, a, b = await two(loop)
+        raw = raw_of(net, "a", "b")
+        net.silent.add(("a", "b"))
+        raw.finish(ConnectionResetError())
+        await a.until(lambda: a.downs)
+        net.silent.clear()
+        await b.until(lambda: len(b.ups) == 2)
+        assert [how.how for _, how in b.downs] == ["replaced"]
+        assert a.downs[0][1].reset
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_a_dialer_whose_number_is_behind_is_told_and_comes_back_above_it() -> None:
+    async def main(loop: SimLoop) -> None:
+        net, a, b = await two(loop)
+        link = b.ups[0]
+        link.key = link.key._replace(seq=2**50)
+        b.links._numbers.saw("a", 2**50)
+        net.silent.add(("a", "b"))
+        raw_of(net, "a", "b").finish(ConnectionResetError())
+        await a.until(lambda: a.downs)
+        net.silent.clear()
+        await b.until(lambda: len(b.ups) == 2)
+        assert b.ups[1].key.seq == 2**50 + 1
+        await a.linked("b")
+        assert [one for one in net.dials if one[0] == "a"] == [("a", "b:1")] * 3
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_a_late_acceptance_does_not_take_the_place_of_a_newer_link() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a, b = Node(net, loop, "a"), Node(net, loop, "b", wall_offset_ms=60_000)
+        await a.start("b:1")
+        await b.start()
+        slow = await net.first_words("b", "a")
+        slow._arrives_s = loop.time() + 1.0
+        await b.until(lambda: b.ups)
+        b.links._current.clear()
+        b.links.set_addresses(["a:1"])
+        await a.until(lambda: a.ups)
+        newer = a.ups[0]
+        assert newer.key.seq > b.ups[0].key.seq
+        await asyncio.sleep(2)
+        assert a.links.get("b") is newer
+        assert (len(a.ups), a.downs) == (1, [])
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_a_node_of_another_cluster_is_refused_and_both_sides_know() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a, b = Node(net, loop, "a"), Node(net, loop, "b")
+        a.doc["cluster"] = "other"
+        await b.start()
+        await a.start("b:1")
+        await a.until(lambda: a.noted("dial_failed"))
+        assert a.noted("dial_failed") == ["refused there: of cluster other"]
+        assert b.noted("refused_not_admitted")[0] == "of cluster other"
+        assert (a.hellos[0][0]["id"], a.hellos[0][1]) == ("b", "b:1")
+        assert (b.hellos[0][0]["id"], b.hellos[0][1]) == ("a", "a:1")
+        assert a.ups == b.ups == []
+        a.doc["cluster"] = "c"
+        await a.linked("b")
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_the_dialer_too_may_refuse() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a, b = Node(net, loop, "a"), Node(net, loop, "b")
+        b.links._admit = lambda _doc: None
+        b.doc["cluster"] = "other"
+        await b.start()
+        await a.start("b:1")
+        await a.until(lambda: a.noted("dial_failed"))
+        assert a.noted("dial_failed") == ["refused here: of cluster other"]
+        await b.until(lambda: b.downs)
+        assert (b.downs[0][1].how, a.ups) == ("bye", [])
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_the_document_is_asked_for_anew_at_each_handshake() -> None:
+    async def main(loop: SimLoop) -> None:
+        net, a, b = await two(loop)
+        a.doc = {**a.doc, "term": 5}
+        b.doc = {**b.doc, "term": 6}
+        raw_of(net, "a", "b").abort()
+        await a.until(lambda: len(a.ups) == 2)
+        await b.until(lambda: len(b.ups) == 2)
+        assert (a.ups[1].doc["term"], b.ups[1].doc["term"]) == (6, 5)
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_unproved_connections_are_bounded_and_the_door_opens_again() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        few = replace(SETTINGS, handshakes_max=5)
+        b = Node(net, loop, "b", settings=few)
+        await b.start()
+        stranger = net.view("stranger")
+        held = [await stranger.dial("b:1") for _ in range(20)]
+        await asyncio.sleep(0.1)
+        assert b.links._unproved == 5
+        assert len(b.links._channels) == 5
+        assert len([end for end in net.between("b", "stranger") if not end.closed]) == 5
+        assert b.noted("refused_full") == ["5 connections have yet to prove the secret"]
+        await asyncio.sleep(SETTINGS.handshake_s)
+        assert b.links._unproved == 0
+        assert b.noted("refused_timeout")[0] == "the secret was not proved within 5 s"
+        a = Node(net, loop, "a")
+        await a.start("b:1")
+        await a.linked("b")
+        for _, writer in held:
+            writer.close()
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_an_acceptor_that_says_nothing_does_not_hold_up_the_dialer() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+
+        async def mute(_reader: object, _writer: object) -> None:
+            await asyncio.sleep(100)
+
+        await net.view("mute").listen("m:1", mute)
+        a = Node(net, loop, "a")
+        await a.start("m:1")
+        await a.until(lambda: a.noted("dial_failed"))
+        assert a.noted("dial_failed") == ["no handshake within 5 s"]
+        await stop(a)
+        assert all(end.closed for end in net.ends if end.owner == "a")
+
+    simulate(main)
+
+
+def test_the_greatest_number_is_still_one_that_others_take() -> None:
+    async def main(loop: SimLoop) -> None:
+        _, a, b = await two(loop)
+        a.links._numbers.saw("b", SEQ_MAX)
+        assert a.links._numbers.next("b") == SEQ_MAX
+        await stop(a, b)
+
+    simulate(main)
