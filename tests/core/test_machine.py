@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quvatlh.core.machine import Machine, OutOfOrder
@@ -80,6 +80,7 @@ def test_a_gap_an_older_term_or_an_earlier_time_stops_the_node(wrong: Entry, tmp
 ENTRIES = st.lists(st.lists(st.binary(max_size=3), max_size=3), min_size=1, max_size=6)
 
 
+@settings(max_examples=25)  # each makes two files
 @given(one=ENTRIES, other=ENTRIES)
 def test_digests_are_equal_exactly_when_the_entries_are(
     one: list[list[bytes]], other: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory
