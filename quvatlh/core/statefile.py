@@ -27,7 +27,7 @@ WAL_BYTES_MAX = 64 * MIB
 """Above it a checkpoint closes the gap to the writer. Too small stalls the writer often; too large fills the disk."""
 PAGE_CACHE_BYTES = 16 * MIB
 BUSY_S = 10.0
-"""The writer waits so long for a checkpoint that closes the gap; it takes milliseconds."""
+"""The writer waits so long for a checkpoint that closes the gap; it takes tens of milliseconds at worst."""
 SIDE_BUSY_S = 0.05
 """A checkpoint waits so long for the writer; when it does not come in between, the next one tries again."""
 

@@ -111,7 +111,7 @@ class Engine(Seams):
         self._next_round_at = 0.0
         self._acting_term = 0
         self._surrendered_term = 0
-        self._paused = False
+        self._paused_term = 0
         self._excluded_at = 0
         self._master_commit = applied_index
         self._membership = entries.unpack_membership(journal.membership)
@@ -146,7 +146,7 @@ class Engine(Seams):
         """May act as master at this instant."""
         return (
             self.acting()
-            and not self._paused
+            and self._paused_term != self.term()
             and self._surrendered_term != self.term()
             and (self._alone() or self._lease.holds(self._membership))
         )
@@ -166,16 +166,15 @@ class Engine(Seams):
         return max(walls[(len(walls) - 1) // 2], self._journal.last_time_ms)
 
     def pause(self) -> None:
-        """Take nothing new, while what is under way is finished before a hand-over."""
-        self._paused = True
+        """Take nothing new in this term, while what is under way is finished before a hand-over."""
+        self._paused_term = self.term()
 
     def unpause(self) -> None:
-        self._paused = False
+        self._paused_term = 0
 
     def hand_over(self, node_id: str) -> None:
         """Tell a voter to campaign at once. Its request passes all promises, so this node never acts again in this term."""
         self._surrendered_term = self.term()
-        self._paused = False
         super().hand_over(node_id)
 
     def excluded(self, index: int) -> bool:
@@ -385,6 +384,9 @@ class Engine(Seams):
             if success:
                 raise MalformedMessage("next")
             next_index = journal.last_index + 1
+        if reset and next_index <= self.match_index(node_id):
+            # What was matched is synced there: this is an answer from before that.
+            return
         progress = self._progress_of(node_id, link)
         streamed_to = self.next_index(node_id)
         if reset:

@@ -281,9 +281,9 @@ class RaftLog:
 
         def caught_up() -> bool:
             engine = self._must_act()
-            known = engine.membership.get(member.id)
-            behind = engine.commit_index() - engine.match_index(member.id)
-            return known is None or behind <= self._settings.learner_lag_entries
+            matched = engine.match_index(member.id)
+            near = 0 < matched and engine.commit_index() - matched <= self._settings.learner_lag_entries
+            return engine.membership.get(member.id) is None or (near and self._is_linked(member.id))
 
         why = f"{member.id} is a learner now, and has not caught up yet; ask again to make it a voter"
         try:
@@ -330,6 +330,8 @@ class RaftLog:
         generation = self._generation
         if generation is None:
             raise Unavailable("this node is in no cluster yet")
+        if self._world.disk.exists(path):
+            raise Refused(f"{path} exists already")
         async with generation.copy(self._world.copy_lane, self._data.scratch(self._world.entropy)) as source:
             await self._world.copy_lane.run(lambda: backup.write(source, path, self._world.disk, self._settings))
             return source.base.index

@@ -184,7 +184,7 @@ class TcpNetwork:
 
     def _full(self, arriving: int, address: str) -> bool:
         """Whether so many connections that have not passed TLS are enough."""
-        if arriving < self._settings.handshakes_max:
+        if self._ssl_server is None or arriving < self._settings.handshakes_max:
             return False
         self._note("tls_refused", {"address": address, "reason": f"{arriving} TLS handshakes are under way"})
         return True
@@ -240,6 +240,8 @@ class _TcpListener:
             task = asyncio.create_task(self._arrive(connection))
             self._arriving[task] = None
             task.add_done_callback(lambda done: self._arriving.pop(done, None))
+            # An accept that need not wait does not let others run either.
+            await asyncio.sleep(0)
 
     async def _arrive(self, connection: socket.socket) -> None:
         address = _peername(connection)

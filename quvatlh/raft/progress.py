@@ -20,7 +20,7 @@ class Progress:
         self.probing = True
         """Until an append was accepted over this connection."""
         self.behind = False
-        """It needs entries that the log no longer holds: a snapshot is its only way."""
+        """It has needed entries that the log no longer holds, and it was said so."""
         self.unanswered_bytes = 0
         self._sent: deque[tuple[int, int]] = deque()
 
@@ -31,7 +31,6 @@ class Progress:
     def accepted(self, index: int) -> None:
         """The follower holds, synced, everything up to `index`."""
         self.probing = False
-        self.behind = False
         while self._sent and self._sent[0][0] <= index:
             self.unanswered_bytes -= self._sent.popleft()[1]
 

@@ -129,6 +129,7 @@ class MemNet:
         """(from, to): what is sent vanishes."""
         self.gone: set[str] = set()
         self.spoken = asyncio.Event()
+        self.dialled_s: list[float] = []
         self.dials: list[tuple[str, str]] = []
         self.tasks: dict[asyncio.Future[None], None] = {}
 
@@ -177,6 +178,7 @@ class MemView:
     async def dial(self, address: str) -> tuple[asyncio.StreamReader, Writer]:
         net = self.net
         net.dials.append((self.owner, address))
+        net.dialled_s.append(asyncio.get_running_loop().time())
         await asyncio.sleep(net.delay_s())
         if address not in net.listening:
             raise ConnectionRefusedError(f"nobody listens at {address}")
@@ -211,9 +213,10 @@ class Node:
         self.channels: list[Channel] = []
         self.doc: Doc = {"peer": self.address, "cluster": "c"}
         self.heard = asyncio.Event()
+        self.clock = SimClock(loop, wall_offset_ms=wall_offset_ms)
         self.links = Links(
             net.view(process or name),
-            SimClock(loop, wall_offset_ms=wall_offset_ms),
+            self.clock,
             SimEntropy(f"{name}/{process}/{seed}"),
             settings or Settings(),
             secret,
@@ -261,6 +264,7 @@ class Node:
         self._wake()
 
     def _down(self, link: Link, how: Down) -> None:
+        assert not link.send(["too late"])
         self.downs.append((link, how))
         self.story.append(f"down {link.serial} {how.how}")
         self._wake()

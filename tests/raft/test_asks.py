@@ -153,6 +153,43 @@ def test_waiting_requests_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPa
     simulate(main)
 
 
+def test_the_bytes_of_requests_under_way_are_bounded() -> None:
+    async def main(loop: SimLoop) -> None:
+        _, a, b = await two(loop, settings=replace(SETTINGS, link_buffer_bytes_max=300_000, frame_bytes_max=200_000))
+
+        async def slow(_asker: str, _body: bytes) -> bytes:
+            await asyncio.sleep(1)
+            return b""
+
+        b.links.handle("slow", slow)
+        body = bytes(100_000)
+        first = [asyncio.ensure_future(a.links.request("b", "slow", body, deadline=5)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        assert (await no_of(a, "slow", body=body))[::2] == (Unavailable, "too many requests over this link")
+        assert await asyncio.gather(*first) == [b""] * 3
+        assert await a.links.request("b", "slow", body, deadline=5) == b""
+        await stop(a, b)
+
+    simulate(main)
+
+
+def test_a_reason_that_is_no_text_for_the_wire_arrives_all_the_same() -> None:
+    async def main(loop: SimLoop) -> None:
+        _, a, b = await two(loop)
+
+        async def odd(_asker: str, _body: bytes) -> bytes:
+            raise Refused("no file \udcff" + "x" * 10_000)
+
+        b.links.handle("odd", odd)
+        kind, _, detail = await no_of(a, "odd")
+        assert kind is Refused
+        assert detail.startswith("no file ?xxx")
+        assert len(detail) == 4000
+        await stop(a, b)
+
+    simulate(main)
+
+
 def test_requests_and_answers_too_large_for_a_frame_are_told() -> None:
     async def main(loop: SimLoop) -> None:
         small = replace(SETTINGS, frame_bytes_max=100_000)

@@ -208,6 +208,11 @@ def test_a_proof_sent_back_to_its_maker_is_worth_nothing() -> None:
     simulate(main)
 
 
+def test_a_proof_of_one_step_is_none_of_another() -> None:
+    macs = {handshake._mac(SECRET, label, [b"n", b"m", "link"]) for label in ("dialer", "acceptor", "refuser")}
+    assert len(macs) == 3
+
+
 def test_a_recorded_session_played_again_proves_nothing() -> None:
     async def main(loop: SimLoop) -> None:
         first = meet(loop)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from quvatlh.raft.settings import Settings
-from quvatlh.raft.wire import WireError, encode
+from quvatlh.raft.wire import Message, WireError, encode
 from tests.raft.net_parts import raw_of, simulate, stop, two
 from tests.sim.loop import SimLoop
 
@@ -58,12 +57,16 @@ def test_a_node_that_was_held_up_does_not_take_it_for_silence() -> None:
     async def main(loop: SimLoop) -> None:
         net, a, b = await two(loop)
         await asyncio.sleep(1)
-        link = a.ups[0]
-        # As after SIGSTOP: time went by, no timer ran, and what the other side said lies in the socket.
-        link._clock.boot_offset_s += 60  # type: ignore[attr-defined]
+        # As after SIGSTOP: time went by, no timer ran, and the timer runs before the socket is read.
+        net.silent.add(("b", "a"))
+        a.clock.boot_offset_s += 60
+        await asyncio.sleep(SETTINGS.ping_s + 0.1)
+        net.silent.clear()
         await asyncio.sleep(5)
         assert a.downs == []
-        assert len(net.dials) == 1
+        net.silent.add(("b", "a"))
+        await a.until(lambda: a.downs)
+        assert a.downs[0][1].how == "silence"
         await stop(a, b)
 
     simulate(main)
@@ -146,40 +149,41 @@ def test_a_peer_that_takes_nothing_is_disconnected_before_memory_runs_out() -> N
     simulate(main)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        encode([]),
-        encode([1]),
-        encode(["k" * 33]),
-        encode(["ping"]),
-        encode(["ping", "x"]),
-        encode(["pong", None]),
-        encode(["bye", 5]),
-        encode(["ask", 1, "k"]),
-        encode(["ask", True, "k", b""]),
-        encode(["ask", 1, "k", "text"]),
-        encode(["ask", 1, "k" * 65, b""]),
-        encode(["answer", 1, True]),
-        encode(["answer", 1, True, "text"]),
-        encode(["answer", 1, False, ["what", "c", "d"]]),
-        encode(["answer", 1, False, b"x"]),
-        encode(["unknown to the owner"]),
-        b"\xff" * 9,
-        b"\x00\x00\x00\x01\x00\x00\x00\x00\xc0",
-    ],
-)
-def test_a_bad_message_ends_its_link_and_nothing_else(bad: bytes) -> None:
+BAD = [
+    (encode([]), "without a kind"),
+    (encode([1]), "without a kind"),
+    (encode(["k" * 33]), "without a kind"),
+    (encode(["ping"]), "a ping of the wrong shape"),
+    (encode(["ping", "x"]), "a ping of the wrong shape"),
+    (encode(["pong", None]), "a pong of the wrong shape"),
+    (encode(["bye", 5]), "a bye of the wrong shape"),
+    (encode(["ask", 1, "k"]), "an ask of the wrong shape"),
+    (encode(["ask", True, "k", b""]), "an ask of the wrong shape"),
+    (encode(["ask", 1, "k", "text"]), "an ask of the wrong shape"),
+    (encode(["ask", 1, "k" * 65, b""]), "an ask of the wrong shape"),
+    (encode(["answer", 1, True]), "an answer of the wrong shape"),
+    (encode(["answer", 1, True, "text"]), "an answer of the wrong shape"),
+    (encode(["answer", 1, False, ["what", "c", "d"]]), "an answer of the wrong shape"),
+    (encode(["answer", 1, False, b"x"]), "an answer of the wrong shape"),
+    (encode(["gossip"]), "unknown message gossip"),
+    (b"\xff" * 9, "at most 16777216 are taken"),
+    (b"\x00\x00\x00\x01\x00\x00\x00\x00\xc0", "checksum"),
+]
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD)
+def test_a_bad_message_ends_its_link_and_nothing_else(bad: bytes, reason: str) -> None:
     async def main(loop: SimLoop) -> None:
         net, a, b = await two(loop)
 
-        def refuse(_link: object, message: list[Any]) -> None:
+        def refuse(_link: object, message: Message) -> None:
             raise WireError(f"unknown message {message[0]}")
 
         b.links._current["a"].on_message = refuse
         raw_of(net, "a", "b").write(bad)
         await b.until(lambda: b.downs)
         assert b.downs[0][1].how == "error"
+        assert reason in b.downs[0][1].reason
         assert b.noted("link_error") == [b.downs[0][1].reason]
         await a.until(lambda: a.downs)
         assert (a.downs[0][1].how, a.downs[0][1].reason) == ("bye", b.downs[0][1].reason)

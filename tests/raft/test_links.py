@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from quvatlh.raft.handshake import SEQ_MAX
+from quvatlh.raft.newest import Numbers
 from quvatlh.raft.settings import Settings
-from tests.raft.net_parts import MemNet, Node, raw_of, simulate, stop, two
+from tests.raft.net_parts import DELAY_MAX_S, MemNet, Node, raw_of, simulate, stop, two
+from tests.sim.clock import SimClock
 from tests.sim.loop import SimLoop
 
 SETTINGS = Settings()
@@ -67,6 +70,21 @@ def agree(net: MemNet, nodes: list[Node]) -> None:
                 assert here._channel._writer.other is there._channel._writer  # type: ignore[attr-defined]
     still_open = [end for end in net.ends if not end.closed]
     assert len(still_open) == len(nodes) * (len(nodes) - 1), "no connection is left beside the current ones"
+
+
+def test_the_same_seed_sends_the_same_bytes() -> None:
+    async def main(loop: SimLoop) -> list[bytes]:
+        net = MemNet(7)
+        nodes = [Node(net, loop, name) for name in "abc"]
+        for node in nodes:
+            await node.start("a:1", "b:1", "c:1")
+        await asyncio.sleep(3)
+        net.kill("c")
+        await asyncio.sleep(3)
+        await stop(*nodes)
+        return [bytes(end.sent) for end in net.ends]
+
+    assert simulate(main) == simulate(main)
 
 
 def test_callbacks_of_a_link_come_in_order_and_once() -> None:
@@ -172,10 +190,35 @@ def test_redialling_backs_off_with_jitter_up_to_its_limit() -> None:
         a = Node(net, loop, "a")
         await a.start("b:1")
         await asyncio.sleep(60)
-        attempts = len(net.dials)
-        assert 60 / SETTINGS.redial_max_s <= attempts <= 2.1 * 60 / SETTINGS.redial_max_s
+        gaps_s = [later - earlier for earlier, later in itertools.pairwise(net.dialled_s)]
+        assert gaps_s[0] <= SETTINGS.redial_min_s + DELAY_MAX_S
+        assert SETTINGS.redial_max_s - 0.1 < max(gaps_s) <= SETTINGS.redial_max_s + DELAY_MAX_S
+        assert min(gaps_s[10:]) >= SETTINGS.redial_max_s / 2
+        assert max(gaps_s[10:]) - min(gaps_s[10:]) > SETTINGS.redial_max_s / 4
         assert a.noted("dial_failed") == ["nobody listens at b:1"], "said once, as it stays the same"
         await stop(a)
+        attempts = len(net.dials)
+        await asyncio.sleep(5)
+        assert len(net.dials) == attempts
+
+    simulate(main)
+
+
+def test_after_a_link_that_lasted_redialling_begins_anew() -> None:
+    async def main(loop: SimLoop) -> None:
+        net = MemNet()
+        a, b = Node(net, loop, "a"), Node(net, loop, "b")
+        await a.start("b:1")
+        await asyncio.sleep(20)
+        await b.start()
+        await a.linked("b")
+        await asyncio.sleep(5)
+        raw_of(net, "b", "a").abort()
+        await a.until(lambda: a.downs)
+        lost_s = loop.time()
+        await a.until(lambda: len(a.ups) == 2)
+        assert loop.time() - lost_s <= SETTINGS.redial_min_s + 10 * DELAY_MAX_S
+        await stop(a, b)
 
     simulate(main)
 
@@ -234,18 +277,22 @@ def test_one_side_that_lost_the_connection_replaces_it_on_the_other() -> None:
 
 def test_a_dialer_whose_number_is_behind_is_told_and_comes_back_above_it() -> None:
     async def main(loop: SimLoop) -> None:
-        net, a, b = await two(loop)
-        link = b.ups[0]
-        link.key = link.key._replace(seq=2**50)
-        b.links._numbers.saw("a", 2**50)
+        net = MemNet()
+        a, b = Node(net, loop, "a"), Node(net, loop, "b")
+        a.links._numbers.saw("b", 2**50)
+        await b.start()
+        await a.start()
+        await a.links._dial("b:1", "b")
+        await b.linked("a")
+        a.links._numbers = Numbers(SimClock(loop))
         net.silent.add(("a", "b"))
         raw_of(net, "a", "b").finish(ConnectionResetError())
         await a.until(lambda: a.downs)
         net.silent.clear()
+        a.links.set_addresses(["b:1"])
         await b.until(lambda: len(b.ups) == 2)
-        assert b.ups[1].key.seq == 2**50 + 1
-        await a.linked("b")
-        assert [one for one in net.dials if one[0] == "a"] == [("a", "b:1")] * 3
+        assert [link.key.seq for link in b.ups] == [2**50 + 1, 2**50 + 2]
+        assert [how.how for _, how in b.downs] == ["replaced"]
         await stop(a, b)
 
     simulate(main)
@@ -257,17 +304,21 @@ def test_a_late_acceptance_does_not_take_the_place_of_a_newer_link() -> None:
         a, b = Node(net, loop, "a"), Node(net, loop, "b", wall_offset_ms=60_000)
         await a.start("b:1")
         await b.start()
-        slow = await net.first_words("b", "a")
-        slow._arrives_s = loop.time() + 1.0
+        older = await net.first_words("b", "a")
+        older._arrives_s = loop.time() + 0.4
         await b.until(lambda: b.ups)
-        b.links._current.clear()
-        b.links.set_addresses(["a:1"])
+        crossing = asyncio.ensure_future(b.links._dial("a:1", "a"))
+        while (newer := net.between("a", "b")[-1]) is older.other or not newer.sent:
+            net.spoken.clear()
+            await net.spoken.wait()
+        newer._arrives_s = loop.time() + 0.8
         await a.until(lambda: a.ups)
-        newer = a.ups[0]
-        assert newer.key.seq > b.ups[0].key.seq
+        assert a.ups[0].key > b.ups[0].key
+        await crossing
         await asyncio.sleep(2)
-        assert a.links.get("b") is newer
         assert (len(a.ups), a.downs) == (1, [])
+        assert [how.how for _, how in b.downs] == ["bye"], "the loser is no death of its peer"
+        agree(net, [a, b])
         await stop(a, b)
 
     simulate(main)
@@ -339,6 +390,7 @@ def test_unproved_connections_are_bounded_and_the_door_opens_again() -> None:
         assert b.noted("refused_full") == ["5 connections have yet to prove the secret"]
         await asyncio.sleep(SETTINGS.handshake_s)
         assert b.links._unproved == 0
+        assert b.links._channels == {}
         assert b.noted("refused_timeout")[0] == "the secret was not proved within 5 s"
         a = Node(net, loop, "a")
         await a.start("b:1")
@@ -370,9 +422,11 @@ def test_an_acceptor_that_says_nothing_does_not_hold_up_the_dialer() -> None:
 
 def test_the_greatest_number_is_still_one_that_others_take() -> None:
     async def main(loop: SimLoop) -> None:
-        _, a, b = await two(loop)
+        net, a, b = await two(loop)
         a.links._numbers.saw("b", SEQ_MAX)
-        assert a.links._numbers.next("b") == SEQ_MAX
+        raw_of(net, "a", "b").abort()
+        await a.until(lambda: len(a.ups) == 2)
+        assert a.ups[1].key.seq == SEQ_MAX
         await stop(a, b)
 
     simulate(main)

@@ -194,7 +194,32 @@ async def test_what_the_other_side_does_not_take_is_pending_and_holds_up_drain()
     await listener.close()
 
 
-async def test_an_abort_drops_what_is_pending_and_writing_after_it_is_silent() -> None:
+async def test_drain_does_not_wait_while_less_is_pending_than_may_be() -> None:
+    settings = replace(Settings(), append_bytes_max=64 * 1024 * 1024)
+    accepted = Accepted()
+    listener = await TcpNetwork().listen(ANY_PORT, accepted)
+    _, writer = await TcpNetwork(settings=settings).dial(listener.address)
+    _, far_writer = await accepted.next()
+    writer.write(bytes(32 * 1024 * 1024))
+    assert writer.pending() > Settings().append_bytes_max
+    async with asyncio.timeout(PATIENCE_S):
+        await writer.drain()
+    writer.abort()
+    far_writer.close()
+    await listener.close()
+
+
+async def test_a_burst_of_connections_is_accepted() -> None:
+    accepted = Accepted()
+    listener = await TcpNetwork(settings=replace(Settings(), handshakes_max=1)).listen(ANY_PORT, accepted)
+    dialled = await asyncio.gather(*[TcpNetwork().dial(listener.address) for _ in range(50)])
+    for _, writer in dialled:
+        (await accepted.next())[1].close()
+        writer.close()
+    await listener.close()
+
+
+async def test_an_abort_drops_what_is_pending_and_writing_after_it_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     accepted = Accepted()
     listener = await TcpNetwork().listen(ANY_PORT, accepted)
     reader, writer = await TcpNetwork().dial(listener.address)
@@ -204,6 +229,7 @@ async def test_an_abort_drops_what_is_pending_and_writing_after_it_is_silent() -
     for _ in range(20):
         far_writer.write(b"nobody hears this")
     assert far_writer.pending() == 0
+    assert caplog.records == []
     assert len(await read_all(reader)) < 64 * 1024 * 1024
     writer.close()
     await listener.close()
@@ -315,7 +341,7 @@ async def test_plain_bytes_to_a_tls_listener_are_refused_and_noted(authority: Au
 
 async def test_tls_handshakes_are_bounded_and_closing_the_listener_ends_them(authority: Authority) -> None:
     notes: list[tuple[str, dict[str, Any]]] = []
-    settings = replace(Settings(), handshakes_max=3)
+    settings = replace(Settings(), handshakes_max=3, handshake_s=60.0)
     network = tls_network(authority, "b", settings=settings, note=lambda kind, fields: notes.append((kind, fields)))
     listener = await network.listen(ANY_PORT, Accepted())
     strangers = [await TcpNetwork().dial(listener.address) for _ in range(10)]
@@ -324,7 +350,8 @@ async def test_tls_handshakes_are_bounded_and_closing_the_listener_ends_them(aut
         refused += await read_all(reader) == b""
     assert refused == 7
     assert notes[0] == ("tls_refused", {"address": notes[0][1]["address"], "reason": "3 TLS handshakes are under way"})
-    await listener.close()
+    async with asyncio.timeout(PATIENCE_S):
+        await listener.close()
     for reader, writer in strangers[:3]:
         assert await read_all(reader) == b""
         writer.close()

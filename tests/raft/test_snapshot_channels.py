@@ -50,7 +50,9 @@ def test_stopping_ends_snapshot_channels_too() -> None:
         b.links.on_snapshot = serve
         channel = await a.links.open_snapshot("b:1")
         await asyncio.sleep(0.1)
+        since_s = loop.time()
         await b.links.stop()
+        assert loop.time() - since_s < 0.1
         assert await channel.receive() is None
         await a.links.stop()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import struct
+import tracemalloc
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -103,11 +103,21 @@ def test_a_message_is_a_list(value: object) -> None:
 def test_nested_heads_of_great_arrays_do_not_multiply_in_memory() -> None:
     size = Settings().hello_bytes_max
     nested = b"\xdd" + struct.pack(">I", size - 1)
-    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    decoder = FrameDecoder(size, 16)
-    with pytest.raises(WireError):
-        decoder.feed(frame((nested * 1000).ljust(size, b"\0")))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 20_000
+    payload = frame((nested * 1000).ljust(size, b"\0"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            FrameDecoder(size, 16).feed(payload)
+        assert tracemalloc.get_traced_memory()[1] < 10 * size
+    finally:
+        tracemalloc.stop()
+
+
+def test_arrays_and_maps_are_bounded_more_tightly_where_asked() -> None:
+    for message in ([0] * 17, [dict.fromkeys("abcdefghijklmnopq")]):
+        assert FrameDecoder(LIMIT).feed(encode(message)) == [message]
+        with pytest.raises(WireError, match="exceeds"):
+            FrameDecoder(LIMIT, 16).feed(encode(message))
 
 
 def test_after_an_error_the_decoder_raises_it_again_and_holds_no_more_than_was_read() -> None:
@@ -298,6 +308,31 @@ def test_frames_are_small_until_the_secret_is_proved() -> None:
             await there.receive()
         assert there.decoder.held_bytes <= 2 * HEAD_BYTES + Settings().hello_bytes_max
         here.close("")
+
+    simulate(main)
+
+
+def test_what_an_unproved_peer_sends_in_advance_is_not_taken_in_advance() -> None:
+    async def main(loop: SimLoop) -> None:
+        dialled, accepted = await open_pair(MemNet())
+        there = Channel(*accepted, Settings(), SimClock(loop))
+        dialled[1].write(encode(["early", bytes(60_000)]) * 10)
+        await asyncio.sleep(1)
+        assert await there.receive() is not None
+        assert there.decoder.held_bytes <= HEAD_BYTES + Settings().hello_bytes_max
+        there.close("")
+
+    simulate(main)
+
+
+def test_many_elements_are_taken_once_the_secret_is_proved() -> None:
+    async def main(loop: SimLoop) -> None:
+        here, there, _, _ = await pair(loop)
+        many: Message = ["many", *range(100_000)]
+        here.send(many)
+        assert await there.receive() == many
+        here.close("")
+        there.close("")
 
     simulate(main)
 

@@ -29,9 +29,10 @@ def adversary(rng: random.Random, again_chance: float, low_chance: float) -> Ite
 
     def again(engine: Engine, link: Any, message: list[Any]) -> None:
         # The engine of a generation that was replaced is not there any more.
-        if engine._host._engine is engine:
+        node = engine._host
+        if node._engine is engine:
             with contextlib.suppress(WireError):
-                receive(engine, link, message)
+                node._received(link, message)
 
     def see_send_append(self: Engine, node_id: str, *, only_entries: bool = False) -> None:
         link = self._host.link(node_id)

@@ -346,8 +346,13 @@ class Nemesis:
         for box in self._boxes:
             if box.dead:
                 box.start()
-        for _ in range(20):
-            if self._replaced is None:
-                return
+
+    @property
+    def unfinished(self) -> bool:
+        return self._replaced is not None
+
+    async def finish(self) -> None:
+        """The operators do what they still have to."""
+        while self._replaced is not None:
             await asyncio.sleep(0.5)
             await self._see_to_replaced()

@@ -132,7 +132,9 @@ class Run:
         clients = [asyncio.ensure_future(self._client(i)) for i in range(CLIENTS)]
         await self.nemesis.rage(self.seconds)
         await self.nemesis.heal()
+        finishing = asyncio.ensure_future(self.nemesis.finish())
         await self._settle()
+        await finishing
         self.at_peace = True
         await asyncio.gather(*clients)
         await self._final_reads()
@@ -227,7 +229,7 @@ class Run:
         members = self._members()
         known = len(master.log.membership.voters) + len(master.log.membership.learners)
         top = master.log.applied_index
-        return len(members) == known and all(b.log is not None and b.log.applied_index >= top - 5 for b in members)
+        return not self.nemesis.unfinished and len(members) == known and all(b.log is not None and b.log.applied_index >= top - 5 for b in members)
 
     async def _settle(self) -> None:
         await self._until(self._settled, SETTLE_S, "the cluster did not settle")
