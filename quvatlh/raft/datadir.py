@@ -80,6 +80,9 @@ class DataDir:
         make_directory(disk, path)
         held = lock_directory(path) if lock else None
         try:
+            # A name that a killed process left in the page cache is seen now, and lost with the power later: a vote or
+            # a generation that is acted on must not be forgotten.
+            disk.sync_dir(path)
             if not disk.exists(f"{path}/{IDENTITY_FILE}"):
                 _found(disk, path, entropy, machine_id, now_ms)
             opened = cls(disk, path, _identify(disk, path, machine_id), held)

@@ -8,6 +8,7 @@ owner no link. What a connection is and whether it is kept is not here.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
@@ -87,7 +88,11 @@ class Dialer:
     def linked(self, address: str, node_id: str) -> None:
         """A link came up, to the node at that address. What else was taken for an address of it is dialled again."""
         known = self._node_at.get(address)
-        self._node_at = {at: other for at, other in self._node_at.items() if other != node_id}
+        self._node_at = {
+            at: other
+            for at, other in self._node_at.items()
+            if other != node_id and (at in self._addresses or self._is_linked(other))
+        }
         if known is None or known == node_id or not self._is_linked(known):
             self._node_at[address] = node_id
         self.changed()
@@ -102,7 +107,14 @@ class Dialer:
             return
         for address in self._addresses:
             if address not in self._tasks:
-                self._tasks[address] = asyncio.create_task(self._keep(address), name=f"dial {address}")
+                task = asyncio.create_task(self._keep(address), name=f"dial {address}")
+                self._tasks[address] = task
+                task.add_done_callback(functools.partial(self._forget, address))
+
+    def _forget(self, address: str, done: asyncio.Task[None]) -> None:
+        """Let go of a task that ended; what it raised, a bug, is then seen by the loop."""
+        if self._tasks.get(address) is done:
+            del self._tasks[address]
 
     def _idle(self, address: str) -> bool:
         node_id = self._node_at.get(address)

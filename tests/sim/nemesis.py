@@ -315,7 +315,7 @@ class Nemesis:
             return
         box, old_id = self._replaced
         master = self._master()
-        if master is None or master is box or box.log is None or master.log is None or box.log.node_id == old_id:
+        if master is None or box.log is None or master.log is None or box.log.node_id == old_id:
             return
         membership = master.log.membership
         assert membership is not None

@@ -130,6 +130,18 @@ def snapshot_renamed_before_sync() -> Planted:
     )
 
 
+@fault
+def page_cache_trusted_at_start() -> Planted:
+    """What a killed process renamed is believed although its directory was never synced."""
+
+    def open_(cls: type[datadir.DataDir], disk: Any, *args: Any, **kwargs: Any) -> datadir.DataDir:
+        with patch.object(disk, "sync_dir", lambda _path: None):
+            return real(disk, *args, **kwargs)
+
+    real = datadir.DataDir.open
+    return patch.object(datadir.DataDir, "open", classmethod(open_))
+
+
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
