@@ -48,6 +48,8 @@ REFUSALS = (
 HAND_OVER_S = 2.0
 """A master that stops tries so long to hand over. Longer delays the stop; without it the others wait for an election."""
 
+DEFAULTS = Settings()
+
 NAME_FILE = "name"
 NAME_ID_DIGITS = 6
 
@@ -86,9 +88,14 @@ async def run(config: Config) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running_log(config: Config, machines: MachineFactory) -> AsyncIterator[RunningLog]:
+async def running_log(
+    config: Config, machines: MachineFactory, settings: Settings = DEFAULTS
+) -> AsyncIterator[RunningLog]:
     """The log of `config`, over any machine, as long as it is entered."""
-    options, network = _peer_side(config)
+    wrong = settings.check()
+    if wrong:
+        raise StartRefused("; ".join(wrong))
+    options, network = _peer_side(config, settings)
     broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_fatal(error: BaseException) -> None:
@@ -107,7 +114,7 @@ async def running_log(config: Config, machines: MachineFactory) -> AsyncIterator
                 data,
                 machines,
                 World(disk, network, clock, entropy, *lanes),
-                Settings(),
+                settings,
                 options(_kept_name(config, data, disk)),
                 note=logs.noter("quvatlh.raft"),
                 on_fatal=on_fatal,
@@ -122,7 +129,7 @@ def machine_in(directory: str) -> Machine:
     return Machine(os.path.join(directory, STATE_FILE))
 
 
-def _peer_side(config: Config) -> tuple[Callable[[str], Options], TcpNetwork]:
+def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], Options], TcpNetwork]:
     """What the peers see of this node, and how it reaches them."""
     peer = config.peer
     note = logs.noter("quvatlh.peer")
@@ -137,10 +144,10 @@ def _peer_side(config: Config) -> tuple[Callable[[str], Options], TcpNetwork]:
 
     notices = Notices(lambda kind, fields: note(kind.replace("_", " "), **fields), RealClock())
     if peer.tls is None:
-        return options, TcpNetwork(note=notices)
+        return options, TcpNetwork(settings=settings, note=notices)
     with _refusing():
         server, client = tls_contexts(peer.tls.cert, peer.tls.key, peer.tls.ca)
-    return options, TcpNetwork(server, client, note=notices)
+    return options, TcpNetwork(server, client, settings, notices)
 
 
 def _kept_name(config: Config, data: DataDir, disk: RealDisk) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quvatlh.raft.settings import Settings
 
 _NUMBER = (int, float)
+_NUMBERS_END = 2**63
 _SHAPES: dict[str, tuple[Any, ...]] = {
     "append": (int, _NUMBER, int, int, int, list),  # term, sent, previous index, its term, commit index, entries
     "echo": (int, _NUMBER, int),  # term, sent (as in the append), wall clock in ms
@@ -51,11 +52,23 @@ def _are_entries(rows: list[Any], prev_index: int) -> bool:
     """Whether these are entries that follow each other and the one before."""
     for index, row in enumerate(rows, prev_index + 1):
         match row:
-            case [bytes() as command, int() as at, int()] if command and at == index:
-                continue
+            case [bytes(command), int(at), int(term)] if _is_number(at) and _is_number(term) and at == index:
+                try:
+                    entries.check(command)
+                except entries.BadEntry:
+                    return False
             case _:
                 return False
     return True
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it may be a term, an index or a time: no bool, and with room for one more in 64 bits."""
+    return type(value) is int and 0 <= value < _NUMBERS_END
+
+
+def _fits(value: object, wanted: Any) -> bool:
+    return _is_number(value) if wanted is int else isinstance(value, wanted)
 
 
 class Host(Protocol):
@@ -247,9 +260,8 @@ class Engine(Seams):
         shape = _SHAPES.get(kind)
         if shape is None or len(fields) != len(shape):
             raise MalformedMessage(kind)
-        for value, wanted in zip(fields, shape, strict=True):
-            if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-                raise MalformedMessage(kind)
+        if not all(map(_fits, fields, shape)):
+            raise MalformedMessage(kind)
         handler: Callable[..., None] = getattr(self, "_on_" + kind.replace("-", "_"))
         handler(link, *fields)
         self._journal.kick()
@@ -334,7 +346,9 @@ class Engine(Seams):
         journal, settings = self._journal, self._settings
         next_index = self.next_index(node_id)
         if next_index <= journal.first_index:
-            self._send_behind(link, progress)
+            # Every heartbeat is answered: to answer that again would go on without end.
+            if not only_entries:
+                self._send_behind(link, progress)
             return
         sent = False
         while next_index <= journal.last_index and progress.may_send(settings.append_window_bytes):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 
@@ -20,7 +21,14 @@ ITEMS = 0x10
 MEMBERSHIP = 0x11
 """The whole membership, in force from append."""
 
+_NO_OP = bytes([NO_OP])
+_KINDS = frozenset({ITEMS, MEMBERSHIP})
+
 _HEAD = struct.Struct("<BQQ")
+
+
+class BadEntry(ValueError):
+    """These bytes are no entry that this version knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +41,17 @@ class Head:
 
 def head(command: bytes) -> Head:
     """The head of an entry; of a no-op, one without term and time."""
-    if command[0] == NO_OP:
+    if command == _NO_OP:
         return Head(NO_OP, 0, 0)
+    if len(command) < _HEAD.size or command[0] not in _KINDS:
+        raise BadEntry(f"no entry begins with {command[: _HEAD.size].hex() or 'nothing'}")
     return Head(*_HEAD.unpack_from(command))
+
+
+def check(command: bytes) -> None:
+    """BadEntry for what could not even be kept. Items are looked at when they are applied."""
+    if head(command).kind == MEMBERSHIP:
+        unpack_membership_entry(command)
 
 
 def pack_items(term: int, time_ms: int, items: list[bytes]) -> bytes:
@@ -43,7 +59,10 @@ def pack_items(term: int, time_ms: int, items: list[bytes]) -> bytes:
 
 
 def unpack_items(command: bytes) -> tuple[bytes, ...]:
-    return tuple(msgpack.unpackb(memoryview(command)[_HEAD.size :]))
+    found = _unpack(memoryview(command)[_HEAD.size :])
+    if not isinstance(found, list) or not all(isinstance(item, bytes) for item in found):
+        raise BadEntry("the items of an entry are not a list of bytes")
+    return tuple(found)
 
 
 def pack_membership_entry(term: int, time_ms: int, membership: Membership) -> bytes:
@@ -62,5 +81,19 @@ def pack_membership(membership: Membership) -> bytes:
 
 
 def unpack_membership(data: bytes) -> Membership:
-    cluster, voters, learners = msgpack.unpackb(data)
-    return Membership(cluster, tuple(Member(*row) for row in voters), tuple(Member(*row) for row in learners))
+    match _unpack(data):
+        case [str(cluster), [_, *_] as voters, list(learners)] if all(map(_is_member, [*voters, *learners])):
+            return Membership(cluster, tuple(Member(*row) for row in voters), tuple(Member(*row) for row in learners))
+        case _:
+            raise BadEntry("a membership is not a cluster, its voters and its learners")
+
+
+def _is_member(row: object) -> bool:
+    return isinstance(row, list) and [type(part) for part in row] == [str, str, str, str]
+
+
+def _unpack(data: bytes | memoryview) -> Any:
+    try:
+        return msgpack.unpackb(data)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise BadEntry(f"not decodable: {error}") from error

@@ -14,6 +14,9 @@ from tests.sim.process import PROCESS
 
 AGAIN_S = (0.0, 0.05, 0.3, 1.0, 4.0)
 """A frame that comes again does so up to so much later."""
+ANSWERS = ("next", "echo", "vote", "would")
+OLDER = 4
+"""Answers come again so much more often than questions: who acts on them is who may be led astray."""
 
 
 @contextlib.contextmanager
@@ -22,7 +25,7 @@ def adversary(rng: random.Random, again_chance: float, low_chance: float) -> Ite
 
     def see_receive(self: Engine, link: Any, message: list[Any]) -> None:
         receive(self, link, message)
-        if again_chance and rng.random() < again_chance:
+        if again_chance and rng.random() < again_chance * (OLDER if message[0] in ANSWERS else 1):
             process = PROCESS.get()
             delay_s = rng.random() * rng.choice(AGAIN_S)
             process.loop.call_later(delay_s, again, self, link, message, context=process.context)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgpack
@@ -37,6 +37,8 @@ class Judge(Watch):
         """Requests of which it was said that they certainly did nothing."""
         self.requests_applied: set[str] = set()
         self.masters: set[tuple[str, int]] = set()
+        self.on_applied: Callable[[Box], None] = lambda _box: None
+        """Hook of the nemesis."""
         self.backed: set[object] = set()
         self.backed_terms: set[int] = set()
         """In which somebody campaigned with a majority's word, or told by the master."""
@@ -58,6 +60,7 @@ class Judge(Watch):
 
     def applied(self, box: Box, entry: Entry) -> None:
         assert box.machine is not None
+        self.on_applied(box)
         if entry.index == box.machine.state.index:
             seen = (entry.term, entry.time_ms, entry.items, box.machine.state.digest)
         else:
@@ -120,6 +123,20 @@ class Judge(Watch):
 
     def deposed_by_request(self, node_id: str, term: int) -> None:
         raise Violation(f"{node_id}, which could act as master, was deposed by a mere request for votes in term {term}")
+
+    def matched(self, engine: Engine, node_id: str) -> None:
+        """What a leader believes of a follower that is in no later term must be on that follower's disk."""
+        index = engine.match_index(node_id)
+        for box in self.boxes:
+            log = box.log
+            if log is None or log.node_id != node_id or log._engine is None or not engine.leads():
+                continue
+            theirs = log._engine._journal
+            known_to_both = max(theirs.first_index, engine._journal.first_index)
+            if log._engine.term() > engine.term() or index < known_to_both:
+                continue
+            if index > theirs.durable_index or theirs.term_at(index) != engine._journal.term_at(index):
+                raise Violation(f"{box.name} is believed to hold entry {index}, and does not")
 
     def membership_logged(self, engine: Engine, index: int, command: bytes) -> None:
         """A leader has appended a membership: the one before must be committed, and differ by one voter at most."""

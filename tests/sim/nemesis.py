@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from quvatlh.ports import Member
@@ -28,6 +28,7 @@ class Nemesis:
         """A box whose disk was replaced, and the id that went with it, until the operator has seen to it."""
         self._left: set[str] = set()
         self._strike_at_ack: Callable[[], Awaitable[None]] | None = None
+        self._strike_at_follower = False
         self._strikes: set[asyncio.Task[None]] = set()
         self.counts: dict[str, int] = {}
         # A run has its own temper: some faults often, others never.
@@ -59,6 +60,8 @@ class Nemesis:
             (2, self._long_down),
             (3, self._at_next_ack),
             (2, self._isolate_follower),
+            (2, self._at_next_follower),
+            (1, self._bounce),
         ]
 
     async def rage(self, seconds: float) -> None:
@@ -77,13 +80,52 @@ class Nemesis:
     def acknowledged(self) -> None:
         """A client has its answer: the worst moment for what was waiting for it."""
         if self._strike_at_ack is not None:
-            strike = asyncio.ensure_future(self._strike_at_ack())
-            self._strikes.add(strike)
-            strike.add_done_callback(self._strikes.discard)
+            self._spawn(self._strike_at_ack())
             self._strike_at_ack = None
 
     async def _at_next_ack(self) -> None:
         self._strike_at_ack = self._rng.choice([self._all_power, self._power, self._kill_master, self._power_majority])
+
+    async def _at_next_follower(self) -> None:
+        """A follower applies: what if nobody else keeps what it has seen committed?"""
+        self._strike_at_follower = True
+
+    def follower_applied(self, box: Box) -> None:
+        master = self._master() if self._strike_at_follower else None
+        if master is None or master is box:
+            return
+        self._strike_at_follower = False
+
+        async def strike() -> None:
+            await self._crash(master, power=True, longest=0.3)
+            self._net.partition([box.name], [n for n in self._names() if n != box.name])
+            self._later(2.5, self._net.heal)
+
+        self._spawn(strike())
+
+    async def _bounce(self) -> None:
+        """Leadership goes away from a master that a minority still answered, and comes back to it without them."""
+        master = self._master()
+        others = [b for b in self._boxes[: self._founders] if b is not master and b.running]
+        if master is None or self._founders < 4 or not others:
+            return
+        follower = self._rng.choice(others)
+        names = self._names()
+        self._net.partition([master.name, follower.name], [n for n in names if n not in {master.name, follower.name}])
+        await asyncio.sleep(self._rng.uniform(0.6, 1.5))
+        self._net.heal()
+        self._net.partition([follower.name], [n for n in names if n != follower.name])
+        await asyncio.sleep(self._rng.uniform(0.1, 0.6))
+        now = self._master()
+        if now is not None and now is not master and master.log is not None:
+            node_id = master.log.node_id
+            await self._ask(now, lambda log: log.transfer(node_id, deadline=ADMIN_S))
+        self._heal_later()
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        strike = asyncio.ensure_future(job)
+        self._strikes.add(strike)
+        strike.add_done_callback(self._strikes.discard)
 
     async def _power_majority(self) -> None:
         """With the master among them."""
@@ -333,6 +375,7 @@ class Nemesis:
         """Everything works again, and the operators finish what they began."""
         self._say("peace")
         self._strike_at_ack = None
+        self._strike_at_follower = False
         await asyncio.gather(*self._strikes)
         self._net.heal()
         for box in self._boxes:

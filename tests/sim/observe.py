@@ -21,7 +21,7 @@ from tests.sim.judge import Judge
 @contextlib.contextmanager
 def observed(judge: Judge) -> Iterator[None]:
     send, appended, broadcast, tick = Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick
-    adopt_term, on_campaign, take = Engine.adopt_term, Engine._on_campaign, PreVote.take
+    adopt_term, on_campaign, take, on_next = Engine.adopt_term, Engine._on_campaign, PreVote.take, Engine._on_next
 
     def see_send(self: Engine, node_id: str, message: Any) -> None:
         own = self._own_id
@@ -59,6 +59,10 @@ def observed(judge: Judge) -> Iterator[None]:
         if acted and not self.leads():
             judge.deposed_by_request(self._own_id, term)
 
+    def see_next(self: Engine, link: Any, term: int, next_index: int, reset: bool, success: bool) -> None:  # noqa: FBT001
+        on_next(self, link, term, next_index, reset, success)
+        judge.matched(self, link.node_id)
+
     def see_take(self: PreVote, needed: int, now: float) -> bool:
         taken = take(self, needed, now)
         if taken:
@@ -66,9 +70,11 @@ def observed(judge: Judge) -> Iterator[None]:
         return taken
 
     Engine.adopt_term, Engine._on_campaign, PreVote.take = see_adopt_term, see_campaign, see_take  # type: ignore[method-assign]
+    Engine._on_next = see_next  # type: ignore[method-assign]
     Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick = see_send, see_appended, see_broadcast, see_tick  # type: ignore[method-assign]
     try:
         yield
     finally:
         Engine.adopt_term, Engine._on_campaign, PreVote.take = adopt_term, on_campaign, take  # type: ignore[method-assign]
+        Engine._on_next = on_next  # type: ignore[method-assign]
         Engine.send, Engine._appended, RaftLog._broadcast_membership, Engine.tick = send, appended, broadcast, tick  # type: ignore[method-assign]

@@ -206,12 +206,17 @@ def entry_of_an_old_master_applied() -> Planted:
     def drop_queue(self: Proposals, why: str, code: str = "no_master") -> None:
         items = [p.item for p in self._queue if p.item is not None and not p.withdrawn]
         node = self._wake.__self__
-        engine = node._engine
-        leader = engine.leader_id() if engine is not None else None
-        link = node.link(leader) if leader is not None and leader != node.node_id else None
-        if items and link is not None:
-            link.send(["raw", entries.pack_items(engine.term() - 1, engine.log_time_ms(), items)])
+        if items and node._engine is not None:
+            raw.setdefault(node, []).append(entries.pack_items(node._engine.term(), node._engine.log_time_ms(), items))
         real_drop(self, why, code)
+
+    def tick(self: RaftLog) -> None:
+        real_tick(self)
+        leader = self.role.master
+        link = self.link(leader) if leader is not None and leader != self.node_id else None
+        if link is not None:
+            for command in raw.pop(self, []):
+                link.send(["raw", command])
 
     def received(self: RaftLog, link: Any, message: Any) -> None:
         if message[0] != "raw":
@@ -229,8 +234,10 @@ def entry_of_an_old_master_applied() -> Planted:
         found = real_head(command)
         return entries.Head(found.kind, _AnyTerm(), found.time_ms)  # type: ignore[arg-type]
 
-    real_drop, real_received, real_head = Proposals.drop_queue, RaftLog._received, entries.head
+    raw: dict[RaftLog, list[bytes]] = {}
+    real_drop, real_tick, real_received, real_head = Proposals.drop_queue, RaftLog._tick, RaftLog._received, entries.head
     return _all(
+        patch.object(RaftLog, "_tick", tick),
         patch.object(Proposals, "drop_queue", drop_queue),
         patch.object(RaftLog, "_received", received),
         patch.object(applier.entries, "head", head),

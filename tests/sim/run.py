@@ -125,6 +125,7 @@ class Run:
 
     async def _story(self) -> None:
         self.nemesis = Nemesis(self.loop, self.net, random.Random(self.rng.random()), self.boxes, self.count)  # noqa: S311
+        self.judge.on_applied = self.nemesis.follower_applied
         for box in self.boxes:
             box.start()
         if self.rng.random() < 0.7:

@@ -1,8 +1,9 @@
 """The door of the small test program: operations on registers and sets, asked of any node, answered by the master.
 
 A node that does not act asks the master, one hop; what is unavailable is asked again until the deadline, under the same
-request id, which the machine remembers. So is what is unknown: only the deadline turns it into an answer. An answer is
-{"ok": ..., "index": n} or {"error": code, "detail": text}.
+request id, which the machine remembers. So is what is unknown: only the deadline turns it into an answer. A master that
+is none any more is not waited for: stopped or cut off, it answers nobody. An answer is {"ok": ..., "index": n} or
+{"error": code, "detail": text}.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgpack
 
-from quvatlh.ports import Log, LogError, Member, Peers, Refused, Unavailable, Unknown
+from quvatlh.ports import Entry, Log, LogError, Member, Peers, Refused, Role, Unavailable, Unknown
 from tests.support import register
 from tests.support.register import RegisterMachine
 
@@ -34,12 +35,29 @@ ITEMS: dict[str, Callable[[Request], bytes]] = {
 }
 
 
+Operation = Callable[[Request], Awaitable[Answer]]
+
+
 class Door:
-    def __init__(self, log: Log, peers: Peers, machine: Callable[[], RegisterMachine]) -> None:
-        """`machine` gives the one in force: a snapshot brings another."""
+    """Answers requests, and hears of masters as a LogListener."""
+
+    def __init__(
+        self,
+        log: Log,
+        peers: Peers,
+        machine: Callable[[], RegisterMachine],
+        *,
+        operations: Mapping[str, Operation] | None = None,
+        facts: Callable[[], Answer] = dict,
+    ) -> None:
+        """`machine` gives the one in force: a snapshot brings another. `operations` are more of them, done on the node
+        that is asked; `facts` join the status."""
         self._log = log
         self._peers = peers
         self._machine = machine
+        self._operations = operations or {}
+        self._facts = facts
+        self._role_changed = asyncio.Event()
         self._master_only: dict[str, Callable[[Request, float], Awaitable[Answer]]] = {
             **dict.fromkeys(ITEMS, self._change),
             "barrier": self._barrier,
@@ -48,6 +66,17 @@ class Door:
             "remove_member": self._remove_member,
         }
         peers.handle(REQUEST, self._asked_by_peer)
+        log.listen(self)
+
+    def applied(self, entry: Entry, results: Sequence[object]) -> None:
+        pass
+
+    def role_changed(self, role: Role) -> None:
+        self._role_changed.set()
+        self._role_changed = asyncio.Event()
+
+    def reset(self, index: int) -> None:
+        pass
 
     async def ask(self, request: Request) -> Answer:
         """Total: whatever is asked gets an answer, at the latest a little after the deadline."""
@@ -69,6 +98,8 @@ class Door:
                 return {"ok": True, "index": await self._log.backup(request["path"])}
             case "read" | "members":
                 return await self._read(request, deadline_s)
+            case op if op in self._operations:
+                return await self._operations[op](request)
             case op if op in self._master_only:
                 request.setdefault("id", uuid.uuid4().hex)
                 return await self._at_master(request, deadline_s)
@@ -102,6 +133,7 @@ class Door:
             "voters": [] if membership is None else [m.id for m in membership.voters],
             "members": {m.id: [m.name, m.peer] for m in members},
             "digest": self._machine().digest.hex() if membership is not None else "",
+            **self._facts(),
         }
 
     # -- to the master, again and again
@@ -129,10 +161,22 @@ class Door:
         if master is None or master == self._log.node_id:
             raise Unavailable("no master is known")
         body = msgpack.packb({**request, "deadline": left_s})
-        answer: Answer = msgpack.unpackb(await self._peers.request(master, REQUEST, body, deadline=left_s))
+        answer: Answer = msgpack.unpackb(await self._hop(master, body, left_s))
         if "error" in answer:
             raise _error(answer["error"], answer["detail"])
         return answer
+
+    async def _hop(self, master: str, body: bytes, left_s: float) -> bytes:
+        asked = asyncio.ensure_future(self._peers.request(master, REQUEST, body, deadline=left_s))
+        changed = asyncio.ensure_future(self._role_changed.wait())
+        try:
+            await asyncio.wait({asked, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise Unknown(f"{master} was asked, and is not the master any more")
+            return asked.result()
+        finally:
+            changed.cancel()
+            asked.cancel()
 
     async def _asked_by_peer(self, _asker: str, body: bytes) -> bytes:
         """The hop: this node acts, or says that it does not."""
