@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from quvatlh.raft import entries
-from quvatlh.raft.disk import Disk
+from quvatlh.raft.disk import Disk, replace_file
 from quvatlh.raft.runs import Discontinuous, Run, Runs
 from quvatlh.raft.segment import RECORD_BYTES, Corrupt, Torn, holds_records, scan, unpack_header
 
@@ -86,7 +86,7 @@ def replay(disk: Disk, directory: str, applied_index: int) -> tuple[Runs, list[L
         raise LogCorrupt(file_name(directory, seqs[0]), 0, why)
     for loss in reader.losses:
         _repair(disk, loss)
-    _sync(disk, directory, last)
+    _rewrite(disk, last)
     return runs, reader.losses
 
 
@@ -146,11 +146,8 @@ def _repair(disk: Disk, loss: Loss) -> None:
         disk.truncate(loss.file, loss.offset)
 
 
-def _sync(disk: Disk, directory: str, last: str) -> None:
-    """All files but the last were synced before the next one was begun."""
-    file = disk.append(last)
-    try:
-        file.sync()
-    finally:
-        file.close()
-    disk.sync_dir(directory)
+def _rewrite(disk: Disk, last: str) -> None:
+    """Make what was read durable. All files but the last were synced before the next one was begun; syncing the last one
+    again would not do: after a sync that failed, an earlier process may have left bytes that only the page cache holds
+    and calls clean. Written anew they are on the disk, or this raises."""
+    replace_file(disk, last, disk.read(last))

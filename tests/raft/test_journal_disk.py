@@ -20,6 +20,7 @@ from tests.raft.parts import (
     HeldLane,
     PoweredMachine,
     filled,
+    item,
     log_files,
     membership,
     membership_entry,
@@ -361,3 +362,28 @@ async def test_on_the_real_disk_with_a_real_thread(tmp_path: Path) -> None:
     assert rows(again) == expected[again.first_index :]
     await again.close()
     lane.close()
+
+
+async def test_what_a_failed_sync_left_in_the_page_cache_is_written_anew_before_it_is_believed() -> None:
+    for seed in range(40):
+        machine = PoweredMachine(seed)
+        new_log(machine.view)
+        journal = open_log(machine.view)
+        journal.add(item(1, 10, "a"), 1, 1)
+        await synced(journal)
+        machine.disk.fail("sync")
+        failed: list[Exception] = []
+        journal.on_failure = failed.append
+        journal.add(item(1, 20, "b"), 2, 1)
+        journal.kick()
+        await turns()
+        assert failed
+
+        # The process ends by it; the next one finds the entry in the page cache, goes on from it, and loses the power.
+        journal = open_log(machine.restart())
+        assert journal.last_index == 2
+        journal.add(item(1, 30, "c"), 3, 1)
+        await synced(journal)
+        journal.add(item(1, 40, "d"), 4, 1)
+        await synced(journal)
+        assert open_log(machine.power_fail()).last_index == 4

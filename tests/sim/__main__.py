@@ -83,7 +83,8 @@ def _hunt(fault: str, first: int, count: int, arguments: argparse.Namespace) -> 
                 done += 1
                 seed, outcome = job.result()
                 if isinstance(outcome, str):
-                    reason = next((line for line in outcome.splitlines() if "Violation:" in line or "Error" in line), "")
+                    ends = [line for line in outcome.splitlines() if "Violation:" in line or "Error:" in line or "Corrupt" in line]
+                    reason = next((line for line in reversed(ends) if "Violation:" in line), ends[-1] if ends else "")
                     print(f"{fault}: found after {done} seeds, by seed {seed}: {reason.strip()[:150]}", flush=True)
                     return done
     print(f"{fault}: NOT found in {count} seeds", flush=True)

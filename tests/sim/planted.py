@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from quvatlh.ports import Member, Membership
-from quvatlh.raft import applier, datadir, entries, founding, log, snapshot
+from quvatlh.raft import applier, datadir, entries, founding, log, replay, snapshot
 from quvatlh.raft.ballot import Ballot
 from quvatlh.raft.engine import Engine
 from quvatlh.raft.founding import Waiting, cluster_id
@@ -140,6 +140,19 @@ def page_cache_trusted_at_start() -> Planted:
 
     real = datadir.DataDir.open
     return patch.object(datadir.DataDir, "open", classmethod(open_))
+
+
+@fault
+def failed_sync_believed_later() -> Planted:
+    """What the page cache holds after a sync that failed is synced again at the next start, which writes nothing."""
+
+    def rewrite(disk: Any, last: str) -> None:
+        file = disk.append(last)
+        file.sync()
+        file.close()
+        disk.sync_dir(last.rpartition("/")[0])
+
+    return patch.object(replay, "_rewrite", rewrite)
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
