@@ -32,10 +32,13 @@ class PreVote:
 
     def take(self, needed: int, now: float) -> bool:
         """Whether so many others have granted the running round; a yes is good for one campaign."""
-        if not self.running(now) or len(self._granted) < needed:
+        if not self.running(now) or not self._enough(needed):
             return False
         self._open = False
         return True
+
+    def _enough(self, needed: int) -> bool:
+        return len(self._granted) >= needed
 
     def cancel(self) -> None:
         self._open = False

@@ -292,7 +292,7 @@ class Nemesis:
         box.say("disk errors")
         box.process.ends_with = (OSError,)
         box.broken_disk = True
-        box.disk.fail(self._rng.choice(["write", "sync", "create", "rename"]))
+        box.disk.fail(self._rng.choice(["write", "sync", "sync", "sync", "create", "rename"]))
         process = box.process
 
         def ended() -> None:
@@ -300,9 +300,14 @@ class Nemesis:
             box.broken_disk = False
             if not process.alive and box.process is process:
                 box.log = box.machine = None
-                box.disk.power_fail()
-                box.wals.power_fail(self._rng)
-                self._back(box)
+                if self._rng.random() < 0.5:
+                    box.disk.power_fail()
+                    box.wals.power_fail(self._rng)
+                else:
+                    # The page cache lives on, and with it what the failed sync never wrote.
+                    self._later(self._rng.uniform(1, 4), lambda: box.crash(power=True))
+                    self._watch_for_end(box)
+                self._back(box, 0.5)
 
         self._later(self._rng.uniform(0.5, 3), ended)
 

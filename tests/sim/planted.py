@@ -18,6 +18,7 @@ from quvatlh.raft.engine import Engine
 from quvatlh.raft.founding import Waiting, cluster_id
 from quvatlh.raft.journal import Journal
 from quvatlh.raft.log import RaftLog
+from quvatlh.raft.prevote import PreVote
 from quvatlh.raft.proposals import Proposals
 from tests.sim.disk import SimFile
 
@@ -289,8 +290,8 @@ def vote_request_let_through_to_a_master_with_the_lease() -> Planted:
     def refuses(self: Engine, candidate: str) -> bool:
         return False if self.leads() else self._promise.binds_against(candidate)
 
-    # Who would ask such a master? Only a node that has not asked for a majority's word first.
-    return _all(patch.object(Engine, "_refuses", refuses), campaign_without_pre_vote())
+    # Who would ask such a master? A candidate that did not wait for the answers to its question.
+    return _all(patch.object(Engine, "_refuses", refuses), patch.object(PreVote, "_enough", lambda *_: True))
 
 
 # --- membership -------------------------------------------------------------------------------------------------------
