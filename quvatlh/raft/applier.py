@@ -38,17 +38,15 @@ class Applier:
         time_ms = machine.time_ms
         machine.begin()
         for index in range(first, last + 1):
-            command, _, term = self._journal.entry(index)
-            head = entries.head(command)
-            if head.kind != entries.NO_OP:
-                time_ms = max(time_ms, head.time_ms)
-            items: tuple[bytes, ...] = ()
-            if head.kind == entries.ITEMS and head.term == term:
-                items = entries.unpack_items(command)
-            elif head.kind == entries.MEMBERSHIP and head.term == term:
-                memberships.append((index, entries.unpack_membership_entry(command)))
-            entry = Entry(index, term, time_ms, items)
-            done.append((entry, machine.apply(entry)))
+            try:
+                entry, membership = self._read(index, time_ms)
+                done.append((entry, machine.apply(entry)))
+            except Exception as error:
+                error.add_note(f"while entry {index} of term {self._journal.term_at(index)} was applied")
+                raise
+            if membership is not None:
+                memberships.append((index, membership))
+            time_ms = entry.time_ms
             if clock.boot() >= ends:
                 break
         machine.commit()
@@ -59,3 +57,16 @@ class Applier:
         for index, membership in memberships:
             self.on_membership(index, membership)
         return done[-1][0].index
+
+    def _read(self, index: int, time_ms: int) -> tuple[Entry, Membership | None]:
+        """The entry as the machine sees it, after one of this log time; and the membership, if it is one."""
+        command, _, term = self._journal.entry(index)
+        head = entries.head(command)
+        items: tuple[bytes, ...] = ()
+        membership = None
+        if head.kind != entries.NO_OP and head.term == term:
+            if head.kind == entries.ITEMS:
+                items = entries.unpack_items(command)
+            else:
+                membership = entries.unpack_membership_entry(command)
+        return Entry(index, term, max(time_ms, head.time_ms), items), membership

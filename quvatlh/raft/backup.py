@@ -32,6 +32,10 @@ class BackupDamaged(Exception):
     """This file is no backup, or not all of one."""
 
 
+class NotEmpty(Exception):
+    """The data directory is in use by a node that has a log already."""
+
+
 def write(source: Source, path: str, disk: Disk, settings: Settings) -> None:
     """Write and sync; under a name beside it first, so that a file of this name is always whole. On a lane."""
     size = disk.size(source.path)
@@ -45,18 +49,22 @@ def write(source: Source, path: str, disk: Disk, settings: Settings) -> None:
         digest.update(data)
         file.write(data)
 
-    put(_HEAD.pack(_MAGIC, len(opening)) + opening)
-    for offset in range(0, size, settings.snapshot_chunk_bytes):
-        put(disk.read(source.path, offset, settings.snapshot_chunk_bytes))
-    file.write(digest.digest())
-    file.sync()
-    file.close()
+    try:
+        put(_HEAD.pack(_MAGIC, len(opening)) + opening)
+        for offset in range(0, size, settings.snapshot_chunk_bytes):
+            put(disk.read(source.path, offset, settings.snapshot_chunk_bytes))
+        file.write(digest.digest())
+        file.sync()
+    finally:
+        file.close()
     disk.rename(partial, path)
     disk.sync_dir(path.rpartition("/")[0] or ".")
 
 
 def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Settings) -> int:
     """Make of the backup the first generation of an empty data directory, in a cluster of its own; the index it goes on from."""
+    if not data.is_empty:
+        raise NotEmpty(f"the data directory {data.path} holds a log already: restore into an empty one")
     head = disk.read(path, 0, _HEAD.size)
     if len(head) < _HEAD.size or _HEAD.unpack(head)[0] != _MAGIC:
         raise BackupDamaged(f"{path} is not a backup of quvatlh")
@@ -71,12 +79,14 @@ def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Setting
     digest = hashlib.blake2b(head + opening, digest_size=_DIGEST_BYTES)
     generation = data.new_generation()
     file = disk.create(f"{generation}/{STATE_FILE}")
-    for offset in range(0, size, settings.snapshot_chunk_bytes):
-        chunk = disk.read(path, begin + offset, min(settings.snapshot_chunk_bytes, size - offset))
-        digest.update(chunk)
-        file.write(chunk)
-    file.sync()
-    file.close()
+    try:
+        for offset in range(0, size, settings.snapshot_chunk_bytes):
+            chunk = disk.read(path, begin + offset, min(settings.snapshot_chunk_bytes, size - offset))
+            digest.update(chunk)
+            file.write(chunk)
+        file.sync()
+    finally:
+        file.close()
     if disk.read(path, begin + size) != digest.digest():
         disk.remove(generation)
         raise BackupDamaged(f"{path} is damaged: its digest does not match")

@@ -98,7 +98,7 @@ class Host(Protocol):
 class Engine(Seams):
     """One node's part in the election and replication of one generation of the log."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         own_id: str,
         journal: Journal,
@@ -119,7 +119,7 @@ class Engine(Seams):
         self._walls: dict[str, float] = {}
         self._votes: set[str] = set()
         self._held_answers: deque[tuple[int, Link, list[Any]]] = deque()
-        self._echoed: tuple[int, float] = (0, 0.0)
+        self._echoed: tuple[int, int, float] = (0, 0, 0.0)
         self._by_hand_over = False
         self._next_round_at = 0.0
         self._acting_term = 0
@@ -269,18 +269,17 @@ class Engine(Seams):
 
     # --- replication, follower's side -------------------------------------------------------------------------------
 
-    def _on_append(self, link: Link, term: int, sent: float, prev_index: int, prev_term: int, commit: int, rows: list[Any]) -> None:  # noqa: PLR0913
+    def _on_append(self, link: Link, term: int, sent: float, prev_index: int, prev_term: int, commit: int, rows: list[Any]) -> None:
         if not _are_entries(rows, prev_index):
             raise MalformedMessage("append")
         if term < self.term():
             link.send(["stale", self.term()])
             return
         self._promise.heard(link.node_id)
-        if self._echoed[0] != link.serial or sent - self._echoed[1] >= self._settings.heartbeat_s / 4:
-            self._echoed = (link.serial, sent)
+        if self._echoed[:2] != (link.serial, term) or sent - self._echoed[2] >= self._settings.heartbeat_s / 4:
+            self._echoed = (link.serial, term, sent)
             link.send(["echo", term, sent, self._clock.wall_ms()])
-        if commit > self._master_commit:
-            self._master_commit = commit
+        self._master_commit = max(self._master_commit, commit)
         known = (self.leader_id(), self.term())
         self.deliver(
             link.node_id,

@@ -55,12 +55,12 @@ def check(command: bytes) -> None:
 
 
 def pack_items(term: int, time_ms: int, items: list[bytes]) -> bytes:
-    return _HEAD.pack(ITEMS, term, time_ms) + msgpack.packb(items)
+    return _HEAD.pack(ITEMS, term, time_ms) + bytes(msgpack.packb(items))
 
 
 def unpack_items(command: bytes) -> tuple[bytes, ...]:
     found = _unpack(memoryview(command)[_HEAD.size :])
-    if not isinstance(found, list) or not all(isinstance(item, bytes) for item in found):
+    if not isinstance(found, list) or not {bytes}.issuperset(map(type, found)):
         raise BadEntry("the items of an entry are not a list of bytes")
     return tuple(found)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quvatlh.ports import Member, Membership
-from quvatlh.raft.entries import unpack_membership
+from quvatlh.raft.entries import BadEntry, unpack_membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,18 @@ def decide(own: Member, founders: tuple[str, ...], hellos: Iterable[Mapping[str,
     for address in founders:
         if address == own.peer:
             continue
-        hello = by_address.get(address)
-        if hello is None:
+        theirs = by_address.get(address)
+        if theirs is None:
             return Waiting(f"waiting for {address}: every node of the peer list must be reached before the cluster is founded")
-        if hello.get("membership"):
+        if theirs.get("membership"):
             return Waiting(
                 f"{address} is in a cluster already, and this node is not: on one of its nodes run "
                 f"`quvatlh cluster add {own.id} {own.peer}`"
             )
-        theirs = tuple(sorted(hello.get("founders", ())))
-        if theirs != tuple(sorted(founders)):
-            return Waiting(f"{address} has another peer list ({', '.join(theirs)}); the list must be the same on every node")
-        members.append(Member(str(hello["id"]), str(hello["name"]), address, str(hello.get("http", ""))))
+        listed = tuple(sorted(theirs.get("founders", ())))
+        if listed != tuple(sorted(founders)):
+            return Waiting(f"{address} has another peer list ({', '.join(listed)}); the list must be the same on every node")
+        members.append(Member(str(theirs["id"]), str(theirs.get("name", "")), address, str(theirs.get("http", ""))))
     if len({m.id for m in members}) != len(founders):
         return Waiting("two nodes of the peer list have the same id: a data directory was copied")
     return Membership(cluster_id(m.id for m in members), tuple(sorted(members, key=lambda m: m.id)))
@@ -69,6 +69,14 @@ def decide(own: Member, founders: tuple[str, ...], hellos: Iterable[Mapping[str,
 
 def refuses(own_cluster: str | None, hello: Mapping[str, Any]) -> str | None:
     """Why a node of this hello is not talked to, or None."""
+    founders, packed = hello.get("founders", []), hello.get("membership")
+    if not isinstance(founders, list) or not {str}.issuperset(map(type, founders)):
+        return "its peer list is not readable"
+    try:
+        if packed:
+            unpack_membership(packed)
+    except BadEntry as error:
+        return f"its membership is not readable: {error}"
     theirs = hello.get("cluster")
     if own_cluster is not None and theirs is not None and theirs != own_cluster:
         return f"it belongs to cluster {theirs}, not to {own_cluster}"

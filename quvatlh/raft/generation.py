@@ -43,7 +43,7 @@ class Generation:
         disk.sync_dir(path)
 
     @classmethod
-    async def open(  # noqa: PLR0913
+    async def open(
         cls, path: str, machines: MachineFactory, disk: Disk, lane: Lane, settings: Settings, ballot: Ballot
     ) -> Generation:
         machine = machines(path)

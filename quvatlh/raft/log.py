@@ -76,7 +76,7 @@ Note = Callable[..., None]
 class RaftLog:
     """One node of the replicated log."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         data: DataDir,
         machines: MachineFactory,
@@ -112,6 +112,8 @@ class RaftLog:
         self._fetching = False
         self._waiting_why = ""
         self._incarnations: dict[str, str] = {}
+        self._last_membership: Membership | None = None
+        """Outlives the engine while a snapshot takes its place: this node never seems empty again."""
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 
@@ -282,7 +284,7 @@ class RaftLog:
         def caught_up() -> bool:
             engine = self._must_act()
             matched = engine.match_index(member.id)
-            near = 0 < matched and engine.commit_index() - matched <= self._settings.learner_lag_entries
+            near = matched > 0 and engine.commit_index() - matched <= self._settings.learner_lag_entries
             return engine.membership.get(member.id) is None or (near and self._is_linked(member.id))
 
         why = f"{member.id} is a learner now, and has not caught up yet; ask again to make it a voter"
@@ -379,14 +381,16 @@ class RaftLog:
 
     def _tick(self) -> None:
         self._woken = False
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is a bug, and the node ends by it
+            self._broken(error)
+
+    def _look(self) -> None:
         engine = self._engine
         if engine is not None and self._dead is None:
-            try:
-                engine.tick()
-                self._flush(engine)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it is a bug, and the node ends by it
-                self._broken(error)
-                return
+            engine.tick()
+            self._flush(engine)
             self._arm(engine.next_tick_at() - self._world.clock.boot())
         self._announce_role()
         self._answer_waiters()
@@ -475,13 +479,14 @@ class RaftLog:
         return self._links.get(node_id) if self._links is not None else None
 
     def apply(self, first: int, last: int) -> int:
-        assert self._applier is not None  # noqa: S101  # the engine is open, so is its generation
+        assert self._applier is not None  # the engine is open, so is its generation
         return self._applier.apply(first, last)
 
     def role_changed(self) -> None:
         self.wake()
 
     def members_changed(self, membership: Membership) -> None:
+        self._last_membership = membership
         self._dial(membership)
 
     def behind(self, master: str, first_index: int) -> None:
@@ -497,19 +502,19 @@ class RaftLog:
     # --- links ------------------------------------------------------------------------------------------------------
 
     def _describe(self) -> dict[str, Any]:
-        generation = self._generation
+        membership = self._last_membership
         return {
             "id": self._own.id,
             "name": self._own.name,
             "peer": self._own.peer,
             "http": self._own.http,
             "cluster": self._cluster(),
-            "membership": generation.journal.membership if generation is not None else b"",
+            "membership": entries.pack_membership(membership) if membership is not None else b"",
             "founders": list(self._founders()),
         }
 
     def _cluster(self) -> str | None:
-        return self._engine.membership.cluster if self._engine is not None else None
+        return self._last_membership.cluster if self._last_membership is not None else None
 
     def _founders(self) -> tuple[str, ...]:
         return tuple(sorted({*self._options.peers, self._own.peer}))
@@ -590,7 +595,10 @@ class RaftLog:
     def _hear_membership(self, link: Link, message: list[Any]) -> None:
         match message:
             case [_, int(index), bytes(packed)]:
-                membership = entries.unpack_membership(packed)
+                try:
+                    membership = entries.unpack_membership(packed)
+                except entries.BadEntry:
+                    raise MalformedMessage("members") from None
             case _:
                 raise MalformedMessage("members")
         link.doc["membership"] = packed
@@ -629,7 +637,7 @@ class RaftLog:
 
     async def _serve_snapshot(self, channel: Channel) -> None:
         generation = self._generation
-        if generation is None or generation.copies >= 2:  # noqa: PLR2004  # one for each of two followers of three nodes
+        if generation is None or generation.copies >= 2:  # one for each of two followers of three nodes
             channel.send(["busy", "no snapshot can be had here now"])
             channel.close("busy")
             return
@@ -658,6 +666,8 @@ class RaftLog:
             await self._switch(path, base.index, base.term)
         except snapshot.FAILURES as error:
             self._note("snapshot not received", why=str(error) or type(error).__name__)
+            # The master goes on saying that there is one to be had.
+            await asyncio.sleep(self._settings.redial_max_s)
         finally:
             self._fetching = False
 

@@ -117,7 +117,9 @@ class TcpWriter:
         await self.stream.drain()
 
     def close(self) -> None:
-        self._transport.close()
+        # Closed a second time, asyncio's TLS transport forgets what `pending` asks.
+        if not self._transport.is_closing():
+            self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -165,7 +165,7 @@ class Seams(SyncObj):  # type: ignore[misc]  # pysyncobj has no types
     def _SyncObj__tryLogCompaction(self) -> None:
         pass
 
-    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N803
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
         msg = "pysyncobj's snapshot branch was entered"
         raise AssertionError(msg)
 

@@ -94,17 +94,26 @@ class Settings:
         """The relations that do not hold, in words; empty when all do."""
         wrong = []
 
-        def must(holds: bool, text: str) -> None:
+        def must(holds: bool, text: str) -> None:  # noqa: FBT001 - it is what is asked
             if not holds:
                 wrong.append(text)
 
         must(self.election_min_s > 3 * self.heartbeat_s, "election_min_s must be more than three heartbeat_s")
         must(self.election_max_s > self.election_min_s, "election_max_s must be above election_min_s")
         must(0 < self.lease_fraction < 1, "lease_fraction must lie between 0 and 1")
+        must(
+            self.lease_fraction * self.election_min_s > 2 * self.heartbeat_s,
+            "the lease, lease_fraction of election_min_s, must outlast two heartbeat_s",
+        )
         must(self.entry_bytes_max >= self.group_bytes_max, "group_bytes_max must not exceed entry_bytes_max")
         must(self.frame_bytes_max > self.entry_bytes_max, "frame_bytes_max must be above entry_bytes_max")
         must(self.frame_bytes_max > self.append_bytes_max, "frame_bytes_max must be above append_bytes_max")
-        must(self.link_buffer_bytes_max > self.frame_bytes_max, "link_buffer_bytes_max must be above frame_bytes_max")
+        must(
+            self.link_buffer_bytes_max > self.frame_bytes_max + self.append_window_bytes,
+            "link_buffer_bytes_max must be above frame_bytes_max and append_window_bytes together",
+        )
+        must(self.append_window_bytes >= self.append_bytes_max, "append_bytes_max must not exceed append_window_bytes")
+        must(self.redial_max_s >= self.redial_min_s, "redial_min_s must not exceed redial_max_s")
         must(self.silence_s > 2 * self.ping_s, "silence_s must be more than two ping_s")
         must(1 <= self.voters_max <= 7, "voters_max must lie between 1 and 7")
         must(self.in_flight_entries >= 1, "in_flight_entries must be at least 1")

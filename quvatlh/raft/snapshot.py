@@ -74,7 +74,7 @@ async def serve(channel: Channel, source: Source, disk: Disk, lane: Lane, settin
         channel.send(manifest(source.base, size))
         while offset < size:
             at = offset
-            chunk = await lane.run(lambda: disk.read(source.path, at, settings.snapshot_chunk_bytes))
+            chunk = await lane.run(lambda: disk.read(source.path, at, settings.snapshot_chunk_bytes))  # noqa: B023 - awaited
             digest.update(chunk)
             offset += len(chunk)
             if not channel.send(["data", chunk]):
@@ -93,20 +93,23 @@ async def fetch(channel: Channel, generation: str, disk: Disk, lane: Lane, setti
     async with asyncio.timeout(settings.snapshot_stall_s) as stall:
         base, size = base_of(await channel.receive())
         file = await lane.run(lambda: disk.create(path))
-        received = 0
-        while True:
-            match await channel.receive():
-                case ["data", bytes(chunk)] if chunk and received + len(chunk) <= size:
-                    digest.update(chunk)
-                    received += len(chunk)
-                    await lane.run(lambda data=chunk: file.write(data))  # type: ignore[misc]
-                case ["end", bytes(theirs)] if received == size and theirs == digest.digest():
-                    break
-                case _:
-                    raise SnapshotFailed("the stream was not what its manifest and digest say")
-            stall.reschedule(asyncio.get_running_loop().time() + settings.snapshot_stall_s)
-        await lane.run(file.sync)
-        await lane.run(file.close)
+        try:
+            received = 0
+            while True:
+                match await channel.receive():
+                    case ["data", bytes(chunk)] if chunk and received + len(chunk) <= size:
+                        digest.update(chunk)
+                        received += len(chunk)
+                        await lane.run(lambda data=chunk: file.write(data))  # type: ignore[misc]
+                    case ["end", bytes(theirs)] if received == size and theirs == digest.digest():
+                        break
+                    case _:
+                        raise SnapshotFailed("the stream was not what its manifest and digest say")
+                stall.reschedule(asyncio.get_running_loop().time() + settings.snapshot_stall_s)
+            await lane.run(file.sync)
+        finally:
+            # Not on the lane: whoever is cancelled must not wait. A file that is removed while open takes its space along.
+            file.close()
         await lane.run(lambda: Journal.create(disk, f"{generation}/log", base))
         await lane.run(lambda: disk.sync_dir(generation))
         channel.send(["done"])

@@ -5,15 +5,16 @@ A mutant replaces a method of the real code for the time of a test; see teeth.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
-from unittest.mock import PropertyMock, patch
+from unittest.mock import patch
 
 from pysyncobj import SyncObj
 
 from quvatlh.ports import Member, Membership
-from quvatlh.raft import entries, founding, journal, log, members
+from quvatlh.raft import entries, founding, journal, members
 from quvatlh.raft.applier import Applier
 from quvatlh.raft.engine import Engine
 from quvatlh.raft.journal import Journal, LogCorrupt
@@ -21,6 +22,7 @@ from quvatlh.raft.lease import Lease, Promise
 from quvatlh.raft.log import RaftLog
 from quvatlh.raft.progress import Progress
 from quvatlh.raft.proposals import Proposals
+from quvatlh.raft.replay import replay as original_replay
 from quvatlh.raft.seams import Seams
 
 Mutant = AbstractContextManager[Any]
@@ -30,6 +32,14 @@ MUTANTS: dict[str, Callable[[], Mutant]] = {}
 def mutant(make: Callable[[], Mutant]) -> Callable[[], Mutant]:
     MUTANTS[make.__name__.replace("_", "-")] = make
     return make
+
+
+@contextlib.contextmanager
+def _all(*plants: Mutant) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for plant in plants:
+            stack.enter_context(plant)
+        yield
 
 
 # --- log and state ----------------------------------------------------------------------------------------------------
@@ -47,7 +57,7 @@ def state_and_log_not_compared() -> Mutant:
                 continue
         raise AssertionError
 
-    real = journal.replay
+    real = original_replay
     return patch.object(journal, "replay", replay)
 
 
@@ -62,8 +72,13 @@ def clear_clears() -> Mutant:
 
 
 @mutant
-def delete_from_deletes() -> Mutant:
-    return patch.object(Journal, "deleteEntriesFrom", lambda self, diff: self._cut(self.first_index + diff))
+def cut_by_pysyncobj() -> Mutant:
+    """It sees all that follows the entry before an append, deletes it, and adds what the append brings."""
+    name = "_SyncObj__getEntries"
+    return _all(
+        patch.object(Seams, name, getattr(SyncObj, name)),
+        patch.object(Journal, "deleteEntriesFrom", lambda self, diff: self._cut(self.first_index + diff)),
+    )
 
 
 @mutant
@@ -128,8 +143,11 @@ def no_promise_at_the_start() -> Mutant:
 
 @mutant
 def hand_over_refused_as_any_other() -> Mutant:
+    def on_campaign(self: Engine, link: Any, term: int, last_index: int, last_term: int, _by_hand_over: bool) -> None:
+        real(self, link, term, last_index, last_term, False)
+
     real = Engine._on_campaign
-    return patch.object(Engine, "_on_campaign", lambda self, link, *rest: real(self, link, *rest[:-1], False))
+    return patch.object(Engine, "_on_campaign", on_campaign)
 
 
 @mutant
@@ -286,7 +304,7 @@ def voter_at_once() -> Mutant:
         return members.with_voter(real(now, member, settings), member.id, settings)
 
     real = members.with_learner
-    return patch.object(log.members, "with_learner", with_learner)
+    return patch.object(members, "with_learner", with_learner)
 
 
 @mutant
@@ -301,7 +319,7 @@ def membership_not_undone() -> Mutant:
 
 @mutant
 def membership_forgotten_at_restart() -> Mutant:
-    return patch.object(Journal, "membership", PropertyMock(side_effect=AssertionError("not reached")))
+    return patch.object(Journal, "membership", property(lambda self: self._runs.memberships[0][1]))
 
 
 @mutant

@@ -75,12 +75,12 @@ class Town:
         box.disk.pace = Pace(start_s=FAST_DISK.start_s, done_s=FAST_DISK.done_s)
         return box
 
-    async def until(self, holds: Callable[[], T], within_s: float = PATIENCE_S) -> T:
+    async def until(self, holds: Callable[[], T], within_s: float = PATIENCE_S, look_s: float = LOOK_S) -> T:
         """What it says once it is true."""
         ends = self.loop.now_s + within_s
         while not (found := holds()):
             assert self.loop.now_s < ends, "it did not come about"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(look_s)
         return found
 
     async def founded(self, *boxes: Box) -> Box:

@@ -86,7 +86,7 @@ class Bench:
         disk = self.machine.view
         ballot = Ballot.open(disk, HOME)
         self.journal = Journal.open(disk, LOG, self.lane, self.settings, ballot, applied_index=applied_index)
-        self.journal.on_synced = lambda: self.engine.synced()
+        self.journal.on_synced = self._synced
         self.journal.on_failure = self.failures.append
         promise = Promise(self.clock, self.settings)
         if not freshly_started:
@@ -96,6 +96,9 @@ class Bench:
         )
         for node_id in list(self.links):
             self.connect(node_id)
+
+    def _synced(self) -> None:
+        self.engine.synced()
 
     def power_fail(self, applied_index: int = 0) -> None:
         """And start again, on what was synced."""
@@ -231,4 +234,3 @@ async def bench(
         if other.id != own:
             made.connect(other.id)
     return made
-

@@ -23,9 +23,10 @@ FAULTS = {**planted.FAULTS, **MUTANTS}
 
 
 def fails_under(
-    *faults: str, raises: type[BaseException] | tuple[type[BaseException], ...] = AssertionError
+    *faults: str, raises: tuple[type[BaseException], ...] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`raises` is how the test fails under a fault; an error of a fault that does not fit is none."""
+    """`raises` is how the test may fail beside its assertions; anything else would be a fault that does not fit."""
+    failing: tuple[type[BaseException], ...] = (AssertionError, pytest.fail.Exception, *raises)
     unknown = set(faults) - set(FAULTS)
     assert not unknown, f"no such fault: {unknown}"
 
@@ -35,7 +36,7 @@ def fails_under(
             if fault is None:
                 await test(*args, **kwargs)
                 return
-            with FAULTS[fault](), pytest.raises(raises):
+            with FAULTS[fault](), pytest.raises(failing):
                 await test(*args, **kwargs)
 
         @functools.wraps(test)
@@ -43,7 +44,7 @@ def fails_under(
             if fault is None:
                 test(*args, **kwargs)
                 return
-            with FAULTS[fault](), pytest.raises(raises):
+            with FAULTS[fault](), pytest.raises(failing):
                 test(*args, **kwargs)
 
         wrapped: Any = run_async if inspect.iscoroutinefunction(test) else run

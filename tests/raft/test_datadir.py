@@ -164,6 +164,7 @@ def test_a_crash_at_any_step_leaves_the_old_generation_or_the_new_and_the_same_n
                 done.append("swept")
             except Crashed:
                 pass
+            machine.disk.crash_at_op(0)
             disk = machine.power_fail()
             again = opened(disk, seed=0 if not done else 1)
             found = "" if again.is_empty else contents(again, disk)[0].decode()

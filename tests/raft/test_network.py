@@ -357,3 +357,20 @@ async def test_tls_handshakes_are_bounded_and_closing_the_listener_ends_them(aut
         writer.close()
     for _, writer in strangers[3:]:
         writer.close()
+
+
+async def test_a_tls_writer_may_be_closed_twice_and_still_says_what_is_pending(authority: Authority) -> None:
+    """asyncio's own transport then forgets its protocol; the other side's end has often closed it once already."""
+    accepted: asyncio.Future[Writer] = asyncio.get_running_loop().create_future()
+
+    async def accept(_reader: asyncio.StreamReader, writer: Writer) -> None:
+        accepted.set_result(writer)
+
+    listener = await tls_network(authority, "b").listen("127.0.0.1:0", accept)
+    _, writer = await tls_network(authority, "a").dial(listener.address)
+    for one in (writer, await accepted):
+        one.close()
+        one.close()
+        assert one.pending() >= 0
+        one.abort()
+    await listener.close()
