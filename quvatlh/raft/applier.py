@@ -19,7 +19,12 @@ class Applier:
     """Of one generation."""
 
     def __init__(
-        self, generation: Generation, proposals: Proposals, listeners: Sequence[LogListener], clock: Clock, settings: Settings
+        self,
+        generation: Generation,
+        proposals: Proposals,
+        listeners: Sequence[LogListener],
+        clock: Clock,
+        settings: Settings,
     ) -> None:
         self._journal = generation.journal
         self._machine = generation.machine

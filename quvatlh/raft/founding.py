@@ -52,7 +52,9 @@ def decide(own: Member, founders: tuple[str, ...], hellos: Iterable[Mapping[str,
             continue
         theirs = by_address.get(address)
         if theirs is None:
-            return Waiting(f"waiting for {address}: every node of the peer list must be reached before the cluster is founded")
+            return Waiting(
+                f"waiting for {address}: every node of the peer list must be reached before the cluster is founded"
+            )
         if theirs.get("membership"):
             return Waiting(
                 f"{address} is in a cluster already, and this node is not: on one of its nodes run "
@@ -60,7 +62,9 @@ def decide(own: Member, founders: tuple[str, ...], hellos: Iterable[Mapping[str,
             )
         listed = tuple(sorted(theirs.get("founders", ())))
         if listed != tuple(sorted(founders)):
-            return Waiting(f"{address} has another peer list ({', '.join(listed)}); the list must be the same on every node")
+            return Waiting(
+                f"{address} has another peer list ({', '.join(listed)}); the list must be the same on every node"
+            )
         members.append(Member(str(theirs["id"]), str(theirs.get("name", "")), address, str(theirs.get("http", ""))))
     if len({m.id for m in members}) != len(founders):
         return Waiting("two nodes of the peer list have the same id: a data directory was copied")

@@ -174,7 +174,9 @@ class RaftLog:
 
     async def _open(self, path: str) -> None:
         world = self._world
-        generation = await Generation.open(path, self._machines, world.disk, world.sync_lane, self._settings, self._data.ballot)
+        generation = await Generation.open(
+            path, self._machines, world.disk, world.sync_lane, self._settings, self._data.ballot
+        )
         for line in generation.journal.recovered:
             self._note("log recovered", what=line)
         self._generation = generation
@@ -274,7 +276,9 @@ class RaftLog:
         return (await self._proposals.submit(None, deadline)).index
 
     async def wait_applied(self, index: int, *, deadline: float) -> None:
-        await self._until(lambda: self.applied_index >= index, deadline, f"entry {index} has not been applied here in time")
+        await self._until(
+            lambda: self.applied_index >= index, deadline, f"entry {index} has not been applied here in time"
+        )
 
     async def add_member(self, member: Member, *, deadline: float) -> Membership:
         self._must_act()
@@ -492,7 +496,12 @@ class RaftLog:
     def behind(self, master: str, first_index: int) -> None:
         generation = self._generation
         link = self.link(master)
-        if not self._fetching and link is not None and generation is not None and generation.journal.last_index < first_index:
+        if (
+            not self._fetching
+            and link is not None
+            and generation is not None
+            and generation.journal.last_index < first_index
+        ):
             self._fetching = True
             self._spawn(lambda: self._fetch_snapshot(master))
 
@@ -530,7 +539,11 @@ class RaftLog:
             return
         if membership is None and self._engine is not None:
             membership = self._engine.membership
-        known = {m.peer for m in (*membership.voters, *membership.learners) if m.id != self._own.id} if membership else set()
+        known = (
+            {m.peer for m in (*membership.voters, *membership.learners) if m.id != self._own.id}
+            if membership
+            else set()
+        )
         self._links.set_addresses(sorted((known | self._others()) - {self._own.peer, ""}))
 
     def _link_up(self, link: Link) -> None:
@@ -610,7 +623,12 @@ class RaftLog:
 
     def _hello(self, hello: dict[str, Any], address: str) -> None:
         """One of the peers' addresses may lead back here: that is how the others know this node."""
-        if hello["id"] == self._own.id and self._engine is None and address != self._own.peer and self._links is not None:
+        if (
+            hello["id"] == self._own.id
+            and self._engine is None
+            and address != self._own.peer
+            and self._links is not None
+        ):
             self._note("own address found in the peer list", address=address)
             self._own = replace(self._own, peer=address)
             for link in self._links.all:

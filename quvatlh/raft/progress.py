@@ -6,15 +6,17 @@ probing (the follower's end is not known on this connection, one message at a ti
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
 
 class Progress:
     """One follower on one connection in one term."""
 
-    __slots__ = ("_sent", "behind", "probing", "serial", "unanswered_bytes")
+    __slots__ = ("_messages_max", "_sent", "behind", "probing", "serial", "unanswered_bytes")
 
-    def __init__(self, serial: int) -> None:
+    def __init__(self, serial: int, messages_max: int = sys.maxsize) -> None:
+        self._messages_max = messages_max
         self.serial = serial
         """Of the connection that all of this is about."""
         self.probing = True
@@ -43,4 +45,4 @@ class Progress:
     def may_send(self, window_bytes: int) -> bool:
         if self.probing:
             return not self._sent
-        return self.unanswered_bytes < window_bytes
+        return self.unanswered_bytes < window_bytes and len(self._sent) < self._messages_max

@@ -43,6 +43,11 @@ class Settings:
     """Entries in one message to a follower that catches up (one entry may be larger)."""
     append_window_bytes: int = 4 * MIB
     """Unanswered bytes to one follower. Larger holds up heartbeats behind bulk on slow links."""
+    append_entries_max: int = 500
+    """Entries in one message, however small: each costs some microseconds of both loops, so that a megabyte of small ones
+    held up the master for tens of milliseconds. Fewer make catching up slower."""
+    append_window_messages: int = 8
+    """Unanswered messages to one follower: with append_entries_max it bounds what is packed in one turn of the loop."""
     segment_bytes: int = 16 * MIB
     """Size at which a log file is followed by the next. Only whole files are dropped."""
     keep_bytes: int = 64 * MIB
@@ -113,6 +118,11 @@ class Settings:
             "link_buffer_bytes_max must be above frame_bytes_max and append_window_bytes together",
         )
         must(self.append_window_bytes >= self.append_bytes_max, "append_bytes_max must not exceed append_window_bytes")
+        must(self.append_entries_max >= 1, "append_entries_max must be at least 1")
+        must(
+            self.append_window_messages > self.in_flight_entries,
+            "append_window_messages must be above in_flight_entries: an entry may be a message",
+        )
         must(self.redial_max_s >= self.redial_min_s, "redial_min_s must not exceed redial_max_s")
         must(self.silence_s > 2 * self.ping_s, "silence_s must be more than two ping_s")
         must(1 <= self.voters_max <= 7, "voters_max must lie between 1 and 7")
