@@ -27,7 +27,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual time of trouble a run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fault", help="plant this fault; stop at the first seed that finds it")
-    parser.add_argument("--faults", action="store_true", help="plant each fault in turn; all must be found within --seeds")
+    parser.add_argument(
+        "--faults", action="store_true", help="plant each fault in turn; all must be found within --seeds"
+    )
     parser.add_argument("--trace", type=Path, help="write the whole trace of a single seed here")
     return parser.parse_args()
 
@@ -61,7 +63,9 @@ def _many(first: int, count: int, arguments: argparse.Namespace) -> int:
             faults.update(outcome.faults)  # type: ignore[attr-defined]
             for name in ("steps", "entries", "acknowledged", "refused", "unknown", "masters", "snapshots"):
                 sums[name] += getattr(outcome, name)
-    print(f"seeds {first} to {first + count - 1}, {arguments.seconds:g} virtual seconds each, {time.monotonic() - began:.0f} s")
+    print(
+        f"seeds {first} to {first + count - 1}, {arguments.seconds:g} virtual seconds each, {time.monotonic() - began:.0f} s"
+    )
     print("  " + ", ".join(f"{name} {sums[name]}" for name in sums))
     print("  faults: " + ", ".join(f"{name} {number}" for name, number in sorted(faults.items())))
     print(f"{count - len(broken)} passed, {len(broken)} failed" + (f": seeds {sorted(broken)}" if broken else ""))
@@ -83,7 +87,11 @@ def _hunt(fault: str, first: int, count: int, arguments: argparse.Namespace) -> 
                 done += 1
                 seed, outcome = job.result()
                 if isinstance(outcome, str):
-                    ends = [line for line in outcome.splitlines() if "Violation:" in line or "Error:" in line or "Corrupt" in line]
+                    ends = [
+                        line
+                        for line in outcome.splitlines()
+                        if "Violation:" in line or "Error:" in line or "Corrupt" in line
+                    ]
                     reason = next((line for line in reversed(ends) if "Violation:" in line), ends[-1] if ends else "")
                     print(f"{fault}: found after {done} seeds, by seed {seed}: {reason.strip()[:150]}", flush=True)
                     return done
@@ -95,7 +103,7 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         # Sets of ids are walked in the engine: only with a fixed hash is a seed the same run everywhere.
         os.environ["PYTHONHASHSEED"] = HASH_SEED
-        os.execv(sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]])
     arguments = _arguments()
     first = arguments.seed if arguments.seed is not None else 1
     if arguments.fresh:

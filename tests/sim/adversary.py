@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
+from unittest.mock import patch
 
 from quvatlh.raft.engine import Engine
+from quvatlh.raft.log import RaftLog
 from quvatlh.raft.wire import WireError
 from tests.sim.process import PROCESS
 
@@ -32,7 +34,7 @@ def adversary(rng: random.Random, again_chance: float, low_chance: float) -> Ite
 
     def again(engine: Engine, link: Any, message: list[Any]) -> None:
         # The engine of a generation that was replaced is not there any more.
-        node = engine._host
+        node = cast("RaftLog", engine._host)
         if node._engine is engine:
             with contextlib.suppress(WireError):
                 node._received(link, message)
@@ -46,8 +48,5 @@ def adversary(rng: random.Random, again_chance: float, low_chance: float) -> Ite
             self._send_rows(link, min(low, journal.last_index + 1), rows)
         send_append(self, node_id, only_entries=only_entries)
 
-    Engine.receive, Engine._send_append = see_receive, see_send_append  # type: ignore[method-assign]
-    try:
+    with patch.object(Engine, "receive", see_receive), patch.object(Engine, "_send_append", see_send_append):
         yield
-    finally:
-        Engine.receive, Engine._send_append = receive, send_append  # type: ignore[method-assign]

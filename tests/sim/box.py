@@ -53,7 +53,7 @@ class _Listener:
 
 
 class Box:
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         name: str,
         loop: SimLoop,
@@ -70,7 +70,7 @@ class Box:
             loop, rate=1 + rng.uniform(-1e-3, 1e-3), boot_s=rng.uniform(1, 1000), wall_offset_ms=rng.randint(-500, 500)
         )
         self.rng = rng
-        self.disk = SimDisk(random.Random(rng.random()))  # noqa: S311
+        self.disk = SimDisk(random.Random(rng.random()))
         self.wals = Wals()
         self.wipes = 0
         self.process: Process | None = None
@@ -120,7 +120,7 @@ class Box:
     def wipe(self) -> None:
         """A new disk. The node that comes back is another one."""
         self.wipes += 1
-        self.disk = SimDisk(random.Random(self.rng.random()), self.disk.pace)  # noqa: S311
+        self.disk = SimDisk(random.Random(self.rng.random()), self.disk.pace)
         self.wals = Wals()
         self.say("disk replaced")
 

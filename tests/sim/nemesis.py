@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from quvatlh.ports import Member
@@ -27,7 +27,7 @@ class Nemesis:
         self._replaced: tuple[Box, str] | None = None
         """A box whose disk was replaced, and the id that went with it, until the operator has seen to it."""
         self._left: set[str] = set()
-        self._strike_at_ack: Callable[[], Awaitable[None]] | None = None
+        self._strike_at_ack: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._strike_at_follower = False
         self._strikes: set[asyncio.Task[None]] = set()
         self.counts: dict[str, int] = {}
@@ -35,7 +35,7 @@ class Nemesis:
         self._weights = [(rng.choice([0, 1, 1, 3]) * weight, act) for weight, act in self._acts()]
         self._pause_s = rng.choice([0.3, 1.0, 2.5])
 
-    def _acts(self) -> list[tuple[float, Callable[[], Awaitable[None]]]]:
+    def _acts(self) -> list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
         return [
             (3, self._kill),
             (3, self._kill_master),
@@ -353,9 +353,12 @@ class Nemesis:
         if master.log.membership.get(member.id) is None:
             if member.id not in self._left:
                 await self._ask(master, lambda log: log.add_member(member, deadline=ADMIN_S))
-        elif self._rng.random() < 0.3 and spare is not master:
-            if await self._ask(master, lambda log: log.remove_member(member.id, deadline=ADMIN_S)):
-                self._left.add(member.id)
+        elif (
+            self._rng.random() < 0.3
+            and spare is not master
+            and await self._ask(master, lambda log: log.remove_member(member.id, deadline=ADMIN_S))
+        ):
+            self._left.add(member.id)
 
     async def _see_to_replaced(self) -> None:
         if self._replaced is None:

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from quvatlh.ports import Member, Membership
-from quvatlh.raft import applier, datadir, entries, founding, log, replay, snapshot
+from quvatlh.raft import datadir, entries, founding, replay, snapshot
 from quvatlh.raft.ballot import Ballot
 from quvatlh.raft.engine import Engine
 from quvatlh.raft.founding import Waiting, cluster_id
@@ -90,7 +90,7 @@ def vote_not_persisted() -> Planted:
 def log_cleared_at_start() -> Planted:
     """What the state does not hold yet is dropped from the log when it is opened."""
 
-    def open_(cls: type[Journal], *args: Any, applied_index: int, **kwargs: Any) -> Journal:
+    def open_(cls: type[Journal], /, *args: Any, applied_index: int, **kwargs: Any) -> Journal:
         journal = real(*args, applied_index=applied_index, **kwargs)
         if journal.last_index > applied_index:
             journal._cut(applied_index + 1)
@@ -163,9 +163,15 @@ def failed_sync_believed_later() -> Planted:
 def cut_shown_at_once() -> Planted:
     """An append that matches cuts all that follows its first entry, and adds again what it brings."""
 
-    def on_append(self: Engine, link: Any, term: int, sent: float, prev: int, prev_term: int, commit: int, rows: Any) -> None:
+    def on_append(
+        self: Engine, link: Any, term: int, sent: float, prev: int, prev_term: int, commit: int, rows: Any
+    ) -> None:
         journal = self._journal
-        if term >= self.term() and journal.first_index <= prev < journal.last_index and journal.term_at(prev) == prev_term:
+        if (
+            term >= self.term()
+            and journal.first_index <= prev < journal.last_index
+            and journal.term_at(prev) == prev_term
+        ):
             journal.guard_index = 0
             journal._cut(prev + 1)
         real(self, link, term, sent, prev, prev_term, commit, rows)
@@ -190,7 +196,9 @@ def cut_ignored() -> Planted:
 def commit_index_not_lowered() -> Planted:
     """A follower believes the master's commit index for entries that the master has not shown it."""
 
-    def on_append(self: Engine, link: Any, term: int, sent: float, prev: int, prev_term: int, commit: int, rows: Any) -> None:
+    def on_append(
+        self: Engine, link: Any, term: int, sent: float, prev: int, prev_term: int, commit: int, rows: Any
+    ) -> None:
         def deliver(node_id: str, message: Any) -> None:
             Engine.deliver(self, node_id, {**message, "commit_index": commit})
 
@@ -213,13 +221,30 @@ def answers_without_term_or_connection() -> Planted:
     return patch.object(Engine, "_on_next", on_next)
 
 
+class _AnyTerm:
+    """The term of every master."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _head_of_any_term(command: bytes) -> entries.Head:
+    found = _real_head(command)
+    return entries.Head(found.kind, _AnyTerm(), found.time_ms)  # type: ignore[arg-type]
+
+
+_real_head = entries.head
+
+
 @fault
 def entry_of_an_old_master_applied() -> Planted:
     """What waits at a lost leadership goes to the next master as it is, and counts there."""
 
     def drop_queue(self: Proposals, why: str, code: str = "no_master") -> None:
         items = [p.item for p in self._queue if p.item is not None and not p.withdrawn]
-        node = self._wake.__self__
+        node = self._wake.__self__  # type: ignore[attr-defined]
         if items and node._engine is not None:
             raw.setdefault(node, []).append(entries.pack_items(node._engine.term(), node._engine.log_time_ms(), items))
         real_drop(self, why, code)
@@ -238,23 +263,13 @@ def entry_of_an_old_master_applied() -> Planted:
         elif self._engine is not None and self._engine.leads():
             self._engine.append(message[1])
 
-    class _AnyTerm:
-        def __eq__(self, other: object) -> bool:
-            return True
-
-        __hash__ = None  # type: ignore[assignment]
-
-    def head(command: bytes) -> entries.Head:
-        found = real_head(command)
-        return entries.Head(found.kind, _AnyTerm(), found.time_ms)  # type: ignore[arg-type]
-
     raw: dict[RaftLog, list[bytes]] = {}
-    real_drop, real_tick, real_received, real_head = Proposals.drop_queue, RaftLog._tick, RaftLog._received, entries.head
+    real_drop, real_tick, real_received = Proposals.drop_queue, RaftLog._tick, RaftLog._received
     return _all(
         patch.object(RaftLog, "_tick", tick),
         patch.object(Proposals, "drop_queue", drop_queue),
         patch.object(RaftLog, "_received", received),
-        patch.object(applier.entries, "head", head),
+        patch.object(entries, "head", _head_of_any_term),
     )
 
 
@@ -311,7 +326,7 @@ def founding_by_a_part_of_the_peers() -> Planted:
         return verdict
 
     real = founding.decide
-    return patch.object(log.founding, "decide", decide)
+    return patch.object(founding, "decide", decide)
 
 
 @fault
@@ -328,6 +343,9 @@ def empty_disk_that_votes() -> Planted:
     class _Named:
         def __init__(self, name: str) -> None:
             self._name = name
+
+        def random(self) -> float:
+            raise AssertionError
 
         def token(self, nbytes: int) -> bytes:
             return self._name.encode().ljust(nbytes, b"\0")[:nbytes]

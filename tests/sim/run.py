@@ -71,12 +71,12 @@ class Run:
     def __init__(self, seed: int, seconds: float = 60.0, trace_to: Path | None = None) -> None:
         self.seed = seed
         self.seconds = seconds
-        self.rng = random.Random(seed)  # noqa: S311
+        self.rng = random.Random(seed)
         self.loop = SimLoop()
         self.trace = Trace(trace_to)
         latency_s, self.pace = self.rng.choice(LATENCIES_S), self.rng.choice(PACES)
         self.settings = replace(SIM_SETTINGS, append_bytes_max=self.rng.choice([64, 512]))
-        self.net = NetWorld(self.loop, random.Random(self.rng.random()), Link(latency_s=latency_s))  # noqa: S311
+        self.net = NetWorld(self.loop, random.Random(self.rng.random()), Link(latency_s=latency_s))
         self.net.give_up_s = 5.0
         self.judge = Judge()
         self.history = History()
@@ -93,7 +93,7 @@ class Run:
         self.at_peace = False
 
     def _box(self, name: str) -> Box:
-        box = Box(name, self.loop, self.net, random.Random(self.rng.random()), self.trace, self.settings, self.judge)  # noqa: S311
+        box = Box(name, self.loop, self.net, random.Random(self.rng.random()), self.trace, self.settings, self.judge)
         box.disk.pace = replace(self.pace)
         return box
 
@@ -101,13 +101,14 @@ class Run:
         asyncio.set_event_loop(None)
         self.loop.after_step = self.judge.step
         again_chance, low_chance = self.rng.choice([0.0, 0.02, 0.1]), self.rng.choice([0.0, 0.02, 0.1])
-        chance = random.Random(self.rng.random())  # noqa: S311
+        chance = random.Random(self.rng.random())
         with observed(self.judge), adversary(chance, again_chance, low_chance):
             try:
                 self.loop.run_until_complete(self._story())
             finally:
                 self.trace.close()
                 self.loop.after_step = None
+                self.loop.close()
         nemesis = self.nemesis.counts
         return Outcome(
             seed=self.seed,
@@ -124,7 +125,7 @@ class Run:
         )
 
     async def _story(self) -> None:
-        self.nemesis = Nemesis(self.loop, self.net, random.Random(self.rng.random()), self.boxes, self.count)  # noqa: S311
+        self.nemesis = Nemesis(self.loop, self.net, random.Random(self.rng.random()), self.boxes, self.count)
         self.judge.on_applied = self.nemesis.follower_applied
         for box in self.boxes:
             box.start()
@@ -145,7 +146,7 @@ class Run:
     # --- clients ----------------------------------------------------------------------------------------------------
 
     async def _client(self, number: int) -> None:
-        rng = random.Random(self.rng.random())  # noqa: S311
+        rng = random.Random(self.rng.random())
         serial = 0
         while not self.at_peace:
             await asyncio.sleep(rng.expovariate(1 / 0.15))
@@ -230,7 +231,11 @@ class Run:
         members = self._members()
         known = len(master.log.membership.voters) + len(master.log.membership.learners)
         top = master.log.applied_index
-        return not self.nemesis.unfinished and len(members) == known and all(b.log is not None and b.log.applied_index >= top - 5 for b in members)
+        return (
+            not self.nemesis.unfinished
+            and len(members) == known
+            and all(b.log is not None and b.log.applied_index >= top - 5 for b in members)
+        )
 
     async def _settle(self) -> None:
         await self._until(self._settled, SETTLE_S, "the cluster did not settle")

@@ -1,0 +1,67 @@
+"""The simulation of whole clusters, a little of it: that a seed is a run, and that the judge has eyes and teeth.
+
+Seeds by the hundred, and every planted fault, are run by `python -m tests.sim`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.batch import one
+from tests.sim.planted import FAULTS
+from tests.sim.run import Outcome, Run
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_nothing_is_lost_doubled_or_forgotten_whatever_befalls_the_cluster(seed: int) -> None:
+    outcome = Run(seed, seconds=10).play()
+    assert outcome.acknowledged > 0
+    assert outcome.faults
+
+
+def test_the_same_seed_is_the_same_run_to_the_byte_in_every_process(tmp_path: Path) -> None:
+    traces = []
+    for number in range(2):
+        path = tmp_path / f"trace{number}"
+        command = [sys.executable, "-m", "tests.sim", "--seed", "3", "--seconds", "10", "--trace", str(path)]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "0"})
+        traces.append(path.read_bytes())
+    assert len(traces[0]) > 1000
+    assert traces[0] == traces[1]
+
+
+@pytest.mark.parametrize("fault", ["cut-shown-at-once", "lease-by-receipt-time", "vote-not-persisted"])
+def test_a_planted_fault_is_found(fault: str) -> None:
+    for seed in range(1, 30):
+        if not isinstance(one(seed, 20, fault)[1], Outcome):
+            return
+    pytest.fail("not found in 29 seeds")
+
+
+def test_every_defect_that_the_engine_came_with_can_be_planted() -> None:
+    assert set(FAULTS) >= {
+        "no-sync-before-answers",
+        "vote-not-persisted",
+        "cut-shown-at-once",
+        "cut-ignored",
+        "commit-index-not-lowered",
+        "answers-without-term-or-connection",
+        "lease-by-receipt-time",
+        "campaign-without-pre-vote",
+        "founding-by-a-part-of-the-peers",
+        "applied-before-the-own-sync",
+        "vote-request-let-through-to-a-master-with-the-lease",
+        "entry-of-an-old-master-applied",
+        "snapshot-renamed-before-sync",
+        "log-cleared-at-start",
+        "two-membership-changes-at-once",
+        "empty-disk-that-votes",
+        "proposal-counted-before-its-own-sync",
+    }
