@@ -2,14 +2,17 @@
 
 A port names what is promised; who keeps the promise stands in the packages above (`raft`, `system`, ...).
 Every port has a fake under `tests/fakes`, and one suite that runs on the fake and on the real adapter.
-Nothing here does input or output, and nothing here imports more than the standard library.
+Nothing here does input or output, and nothing here imports more than the standard library
+and the core's plain values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+from quvatlh.core.work import Work
 
 STATE_FILE = "state"
 """Name of a machine's state file inside the directory that it is given."""
@@ -202,7 +205,8 @@ class Log(Protocol):
     async def propose(self, item: bytes, *, deadline: float) -> Applied:
         """Append `item`, together with all that waits. Only the master takes it.
 
-        Raises Unavailable (not master, stopping, queue full: certainly not done) or Unknown."""
+        Raises Unavailable (not master, stopping, queue full: certainly not done), Unknown, or Refused for what no entry
+        can hold."""
         ...
 
     async def barrier(self, *, deadline: float) -> int:
@@ -272,4 +276,118 @@ class Entropy(Protocol):
 
     def token(self, nbytes: int) -> bytes:
         """Unguessable bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """One action as its runner needs to know it. Ids are the task table's; the runner gives them no meaning."""
+
+    id: str
+    """1 to 128 of `A-Z a-z 0-9 . _ : -`, the first a letter or digit: it names the directory of the outputs."""
+    task_id: str
+    attempt: int
+    fence: int
+    worker: str
+    work: Work
+    payload: bytes | None = None
+    timeout_s: float | None = None
+    """From the start; then the action is stopped, with its grace."""
+    stop_signal: str = "TERM"
+    grace_s: float = 10.0
+    """Between that signal and KILL, for the whole process tree."""
+
+
+RunFault = Literal["exit", "signal", "timeout", "stopped", "unrunnable", "resources"]
+"""Why an action did not succeed: it ended with another status than 0, or by a signal; its time was over; it was asked to
+stop; what it asks for can never be run here (permanent); the machine could not start it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    code: RunFault
+    text: str
+
+    @property
+    def permanent(self) -> bool:
+        """Trying again on this machine is of no use."""
+        return self.code == "unrunnable"
+
+
+@dataclass(frozen=True, slots=True)
+class ActionStarted:
+    action_id: str
+    pid: int
+    started_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFinished:
+    """No process of the action is left, as far as the runner can know (see its DESIGN.md), and the outputs are complete."""
+
+    action_id: str
+    exit_code: int | None
+    """Of the last command that ended by itself; None when it ended by a signal or never ran."""
+    signal: str | None
+    """Name without SIG, when it was one that ended it."""
+    error: RunError | None
+    """None exactly when the action succeeded."""
+    stdout_tail: str
+    stderr_tail: str
+    """The ends of both, clean text, together at most 4 KiB of UTF-8."""
+    stdout_bytes: int
+    stderr_bytes: int
+    """Everything that was written, kept or not."""
+    started_at_ms: int | None
+    """None when no process was started."""
+    finished_at_ms: int
+    output_error: str = ""
+    """Why the output files are not what the caps promise, such as a full disk; empty when they are."""
+
+
+StreamName = Literal["stdout", "stderr"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChunk:
+    stream: StreamName
+    offset: int
+    """Of its first byte among all that the stream ever was. More than the end of the chunk before: that much was left out."""
+    data: bytes
+
+
+class RunnerListener(Protocol):
+    """Hears of actions, on the loop, in order: started at most once, finished exactly once. Must be quick and total."""
+
+    def started(self, event: ActionStarted) -> None: ...
+
+    def finished(self, event: ActionFinished) -> None: ...
+
+
+class Runner(Protocol):
+    """Carries out actions on this machine. It knows nothing of tasks, leases or the log."""
+
+    def listen(self, listener: RunnerListener) -> None: ...
+
+    def start(self, action: ActionSpec) -> None:
+        """Begin soon. Whatever becomes of it is an event; ValueError only for an id that is live or is none."""
+        ...
+
+    def stop(self, action_id: str, grace_s: float | None = None) -> None:
+        """End the whole process tree: its stop signal, and KILL after the grace (the action's own by default; 0: at once).
+
+        Said again it can only shorten the grace. An action that is not live is none of its business.
+        """
+        ...
+
+    def live(self) -> Collection[str]:
+        """Ids of the actions started and not yet finished."""
+        ...
+
+    def follow(self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
+        """What is kept of both streams from the offsets on, then what comes, until the action has finished."""
+        ...
+
+    async def close(self, grace_s: float) -> None:
+        """Stop every action, and return when all have finished."""
         ...

@@ -118,6 +118,8 @@ class Keeping(Running):
         generation = self._generation
         if generation is None:
             return
+        # A state that closes first moves what waits in its write-ahead file: here, so that the loop need not wait for it.
+        await self._world.copy_lane.run(generation.machine.checkpoint)
         journal = generation.journal
         if index <= journal.last_index and (index < journal.first_index or journal.term_at(index) == term):
             # What this log holds beyond the snapshot may have been answered: it must not be thrown away.

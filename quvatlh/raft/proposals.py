@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quvatlh.ports import Applied, Entry, Unavailable, Unknown
+from quvatlh.ports import Applied, Entry, Refused, Unavailable, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class Proposals:
         """Wait in the queue, then in the log, for the answer. Unavailable or Unknown when it does not come in time."""
         nbytes = len(item or b"")
         if nbytes > self._settings.group_bytes_max:
-            raise Unavailable(f"an item of {nbytes} bytes does not fit into an entry", "too_large")
+            raise Refused(f"an item of {nbytes} bytes does not fit into an entry", "too_large")
         if self._queue_bytes + nbytes > self._settings.queue_bytes_max:
             raise Unavailable("too many writes are waiting", "busy")
         proposal = _Proposal(item, asyncio.get_running_loop().create_future())

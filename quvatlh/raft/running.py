@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from quvatlh.raft.disk import Disk, Lane
     from quvatlh.raft.engine import Engine
     from quvatlh.raft.generation import Generation
+    from quvatlh.raft.lease import Promise
     from quvatlh.raft.link import Link
     from quvatlh.raft.links import Links
     from quvatlh.raft.network import Network

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quvatlh.ports import Applied, Entry, LogError, Unavailable, Unknown
+from quvatlh.ports import Applied, Entry, LogError, Refused, Unavailable, Unknown
 from quvatlh.raft.proposals import Proposals
 from quvatlh.raft.settings import Settings
 from tests.raft.net_parts import simulate
@@ -156,7 +156,7 @@ def test_no_group_is_larger_than_the_setting_unless_one_item_is(sizes: list[int]
 @fails_under("items-of-any-size")
 async def test_an_item_that_fits_into_no_entry_is_refused_at_once() -> None:
     log = Log(Settings(group_bytes_max=100))
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(Refused) as caught:
         await log.proposals.submit(bytes(101), 0.01)
     assert (caught.value.code, log.woken) == ("too_large", 0)
 
