@@ -153,7 +153,7 @@ def test_no_group_is_larger_than_the_setting_unless_one_item_is(sizes: list[int]
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
-@fails_under("items-of-any-size")
+@fails_under("items-of-any-size", raises=(Unavailable,))
 async def test_an_item_that_fits_into_no_entry_is_refused_at_once() -> None:
     log = Log(Settings(group_bytes_max=100))
     with pytest.raises(Refused) as caught:
