@@ -385,7 +385,10 @@ class Runner(Protocol):
         ...
 
     def follow(self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
-        """What is kept of both streams from the offsets on, then what comes, until the action has finished."""
+        """What is kept of both streams from the offsets on, then what comes, until the action has finished.
+
+        Short outputs of short actions are in the finish alone: a stream whose tail has all its bytes needs no runner.
+        """
         ...
 
     async def close(self, grace_s: float) -> None:

@@ -1,0 +1,159 @@
+"""ports.Runner for native commands: processes of this process, on its loop.
+
+It is a subreaper and takes every child that it does not know for an orphan of its actions: whoever else starts processes
+here says so (`spare`), before anything ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Collection
+
+from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, OutputChunk, RunError, RunnerListener
+from quvatlh.runner import inputs, outputs, tree
+from quvatlh.runner.capture import STREAMS
+from quvatlh.runner.run import Run
+from quvatlh.runner.settings import START_SLICE_S, SWEEP_S, RunnerSettings
+
+_ACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+class NativeRunner:
+    """Made on the main thread, inside the loop."""
+
+    def __init__(self, settings: RunnerSettings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._loop = asyncio.get_running_loop()
+        os.makedirs(settings.outputs_dir, 0o700, exist_ok=True)
+        inputs.empty(settings.inputs_dir)
+        self._children = tree.Children()
+        tree.be_subreaper(wanted=True)
+        self._listeners: list[RunnerListener] = []
+        self._runs: dict[str, Run] = {}
+        self._mains: set[int] = set()
+        """Main processes of commands, unreaped."""
+        self._waiting: deque[Run] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def listen(self, listener: RunnerListener) -> None:
+        self._listeners.append(listener)
+
+    def spare(self, pid: int) -> None:
+        """A child of this process that is somebody else's."""
+        self._children.spared.add(pid)
+
+    def live(self) -> Collection[str]:
+        return self._runs.keys()
+
+    def start(self, action: ActionSpec) -> None:
+        if not _ACTION_ID.fullmatch(action.id):
+            raise ValueError(f"not an action id: {action.id!r}")
+        if action.id in self._runs:
+            raise ValueError(f"action {action.id} is live already")
+        if f"SIG{action.stop_signal}" not in signal.Signals.__members__:
+            raise ValueError(f"not a signal: {action.stop_signal!r}")
+        if self._closed:
+            raise RuntimeError("the runner is closed")
+        run = Run(action, self)
+        self._runs[action.id] = run
+        self._waiting.append(run)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._start_some)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def stop(self, action_id: str, grace_s: float | None = None) -> None:
+        if (run := self._runs.get(action_id)) is not None:
+            run.stop(grace_s, RunError("stopped", "stopped on request"))
+
+    async def follow(
+        self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0
+    ) -> AsyncIterator[OutputChunk]:
+        if not _ACTION_ID.fullmatch(action_id):
+            raise ValueError(f"not an action id: {action_id!r}")
+        run = self._runs.get(action_id)
+        offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
+        directory = f"{self.settings.outputs_dir}/{action_id}"
+        while True:
+            live = run is not None and self._runs.get(action_id) is run
+            found = False
+            for stream in STREAMS:
+                offset, data = outputs.read(directory, stream, offsets[stream])
+                if not data and run is not None:
+                    offset, data = run.read(stream, offsets[stream])
+                if data:
+                    offsets[stream] = offset + len(data)
+                    found = True
+                    yield OutputChunk(stream, offset, data)
+            if found:
+                continue
+            if not live:
+                return
+            assert run is not None
+            await run.bell.wait()
+
+    async def prune(self, *, older_than_s: float, bytes_max: int) -> outputs.Pruned:
+        """Remove what is too old or too much of the outputs of finished actions; on a thread."""
+        live = frozenset(self._runs)
+        directory = self.settings.outputs_dir
+        return await asyncio.to_thread(outputs.prune, directory, live, older_than_s=older_than_s, bytes_max=bytes_max)
+
+    async def close(self, grace_s: float) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for action_id in list(self._runs):
+            self.stop(action_id, grace_s)
+        if self._runs:
+            self._idle = self._loop.create_future()
+            await self._idle
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await asyncio.to_thread(tree.end_strays, self.orphans)
+        tree.be_subreaper(wanted=False)
+        self._children.close()
+
+    def orphans(self) -> list[int]:
+        """Children that nobody here started."""
+        return [pid for pid in self._children.pids() if pid not in self._mains and pid not in self._children.spared]
+
+    def born(self, pid: int) -> None:
+        self._mains.add(pid)
+
+    def buried(self, pid: int) -> None:
+        self._mains.discard(pid)
+
+    def started(self, event: ActionStarted) -> None:
+        for listener in self._listeners:
+            listener.started(event)
+
+    def finished(self, event: ActionFinished) -> None:
+        del self._runs[event.action_id]
+        for listener in self._listeners:
+            listener.finished(event)
+        if not self._runs and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _start_some(self) -> None:
+        """As many as a slice allows; an action that ends meanwhile is heard in between."""
+        until = self._loop.time() + START_SLICE_S
+        while self._waiting:
+            self._waiting.popleft().begin()
+            if self._waiting and self._loop.time() >= until:
+                self._loop.call_soon(self._start_some)
+                return
+
+    def _sweep(self) -> None:
+        """Reap orphans that ended; with no action live, end those that escaped theirs."""
+        strays = [pid for pid in self.orphans() if not tree.reap(pid)]
+        if not self._runs:
+            tree.signal_strays(strays)
+        again = bool(self._runs) or bool(strays)
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep) if again else None

@@ -1,0 +1,129 @@
+"""Outputs as files: written under a cap, read from any offset, removed by age and by room.
+
+A stream's files are named after the stream and the offset of their first byte (`stdout.0`, `stdout.8388608`), so that a
+directory explains itself to whoever reads it later, without a record beside it. The first file keeps the first half of
+the cap for good. What follows goes into files of a quarter, of which the newest two stay. Between them is the gap, and a
+reader sees it as an offset that jumps.
+
+Files are made by the first byte: a silent action leaves nothing. Nothing is synced: an output is no promise.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from quvatlh.runner.settings import CHUNK_BYTES
+
+KEPT_TAILS = 2
+
+
+class StreamWriter:
+    """One stream of one live action. Writing may fail (a full disk): then it stops for good and says why."""
+
+    def __init__(self, directory: str, stream: str, bytes_max: int) -> None:
+        self._directory = directory
+        self._stream = stream
+        self._head_max = bytes_max // 2
+        self._tail_max = bytes_max // 4
+        self._fd: int | None = None
+        self._room = 0
+        """Left in the open file."""
+        self._offset = 0
+        self._tails: list[int] = []
+        self.error = ""
+
+    def write(self, data: bytes) -> None:
+        if self.error:
+            return
+        try:
+            while data:
+                if not self._room:
+                    self._next_file()
+                assert self._fd is not None
+                written = os.write(self._fd, data[: self._room])
+                self._room -= written
+                self._offset += written
+                data = data[written:]
+        except OSError as error:
+            self.error = f"{self._stream}: {error.strerror}"
+            self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd, self._room = None, 0
+
+    def _next_file(self) -> None:
+        self.close()
+        if self._offset:
+            self._tails.append(self._offset)
+            if len(self._tails) > KEPT_TAILS:
+                os.unlink(self._path(self._tails.pop(0)))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            self._fd = os.open(self._path(self._offset), flags, 0o600)
+        except FileNotFoundError:
+            os.makedirs(self._directory, 0o700, exist_ok=True)
+            self._fd = os.open(self._path(self._offset), flags, 0o600)
+        self._room = self._tail_max if self._offset else self._head_max
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{self._stream}.{offset}"
+
+
+def read(directory: str, stream: str, offset: int) -> tuple[int, bytes]:
+    """The first bytes kept at or after `offset`, at most a chunk, and where they stand; no bytes when there are none."""
+    for start in _starts(directory, stream):
+        try:
+            with open(f"{directory}/{stream}.{start}", "rb", buffering=0) as file:
+                at = max(offset, start)
+                file.seek(at - start)
+                data = file.read(CHUNK_BYTES)
+        except FileNotFoundError:
+            continue  # rotated or removed since the listing: what it held is left out
+        if data:
+            return at, data
+    return offset, b""
+
+
+def _starts(directory: str, stream: str) -> list[int]:
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    prefix = f"{stream}."
+    return sorted(int(n[len(prefix) :]) for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal())
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    actions: int
+    bytes: int
+
+
+def prune(outputs_dir: str, live: frozenset[str], *, older_than_s: float, bytes_max: int) -> Pruned:
+    """Remove the outputs of finished actions last written before that time, then the oldest until the rest has room.
+
+    `older_than_s` is the system's time (file times are). Blocking: for a thread.
+    """
+    kept: list[tuple[float, int, str]] = []
+    total = actions = freed = 0
+    for entry in os.scandir(outputs_dir):
+        try:
+            sizes = [each.stat() for each in os.scandir(entry.path)]
+            size = sum(each.st_size for each in sizes)
+            newest = max((each.st_mtime for each in sizes), default=entry.stat().st_mtime)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        total += size
+        if entry.name not in live:
+            kept.append((newest, size, entry.path))
+    for newest, size, path in sorted(kept):
+        if newest >= older_than_s and total <= bytes_max:
+            break
+        shutil.rmtree(path, ignore_errors=True)
+        total -= size
+        actions, freed = actions + 1, freed + size
+    return Pruned(actions, freed)

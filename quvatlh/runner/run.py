@@ -1,0 +1,223 @@
+"""The life of one action: its commands one after the other, its timeout, its stop, and how it ended.
+
+waiting → commands, each a Process → finished. A failed command ends the sequence. Said exactly once: finished, after the
+last process of the tree is gone and the outputs are complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+from typing import Protocol
+
+from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, RunError, StreamName
+from quvatlh.runner import inputs, spawn, tail
+from quvatlh.runner.capture import Bell, Capture
+from quvatlh.runner.process import Family, Process
+from quvatlh.runner.settings import RunnerSettings
+
+
+class World(Family, Protocol):
+    """What a run needs of its runner."""
+
+    @property
+    def settings(self) -> RunnerSettings: ...
+    @property
+    def clock(self) -> Clock: ...
+    def started(self, event: ActionStarted) -> None: ...
+    def finished(self, event: ActionFinished) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    exit_code: int | None = None
+    signal: str | None = None
+    error: RunError | None = None
+
+
+class Run:
+    def __init__(self, action: ActionSpec, world: World) -> None:
+        self.action = action
+        self.process: Process | None = None
+        self.bell = Bell()
+        """Rings when more was written, and when the action has finished."""
+        self._capture: Capture | None = None
+        self._world = world
+        self._loop = asyncio.get_running_loop()
+        self._directory = f"{world.settings.outputs_dir}/{action.id}"
+        self._next = 0
+        self._started_at_ms: int | None = None
+        self._wish: RunError | None = None
+        """Why it is being ended, once it is; the first reason counts."""
+        self._timeout: asyncio.TimerHandle | None = None
+        self._who: spawn.Identity | None = None
+        self._inputs = inputs.NOTHING
+        self._env: dict[str, str] = {}
+        self._report_fd: int | None = None
+
+    def begin(self) -> None:
+        """Start the first command; an action stopped before has never begun."""
+        if self._wish is not None:
+            self._finish(Ended(error=self._wish))
+            return
+        try:
+            self._prepare()
+        except spawn.NotStarted as refusal:
+            self._finish(Ended(error=refusal.error))
+        except OSError as error:
+            self._finish(Ended(error=RunError("resources", f"outputs or inputs: {error.strerror}")))
+        else:
+            self._command()
+
+    def stop(self, grace_s: float | None, wish: RunError) -> None:
+        self._wish = self._wish or wish
+        if self.process is not None:
+            self.process.stop(self.action.grace_s if grace_s is None else grace_s)
+
+    def read(self, stream: StreamName, offset: int) -> tuple[int, bytes]:
+        """What the run has in place of a file, from the offset on."""
+        return offset, self._capture.pipe(stream).held[offset:] if self._capture is not None else b""
+
+    def _prepare(self) -> None:
+        world, action = self._world, self.action
+        self._who = spawn.identity(action.work)
+        self._inputs = inputs.write(world.settings.inputs_dir, action, self._who)
+        self._env = _environment(world.settings, action, self._who, self._inputs.payload)
+        self._capture = Capture(self._directory, world.settings.output_bytes_max, self.bell)
+
+    def _command(self) -> None:
+        """Start the next command."""
+        work = self.action.work
+        argv = work.commands[self._next]
+        self._next += 1
+        try:
+            pid = self._spawn(argv)
+        except spawn.NotStarted as refusal:
+            self._finish(Ended(error=self._placed(refusal.error)))
+            return
+        except OSError as error:
+            self._finish(Ended(error=self._placed(RunError("resources", f"{argv[0]}: {error.strerror}"))))
+            return
+        if self._started_at_ms is None:
+            self._has_started(pid)
+
+    def _spawn(self, argv: tuple[str, ...]) -> int:
+        capture = self._capture
+        assert capture is not None
+        stdin = os.open(self._inputs.stdin, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            files = (stdin, capture.stdout.write_fd, capture.stderr.write_fd)
+            started = spawn.start(argv, self.action.work, self._who, self._env, files)
+        finally:
+            os.close(stdin)
+        if self._next == len(self.action.work.commands):
+            capture.last_command()
+        self._report_fd = started.report_fd
+        self.process = Process(started.process, self.action, self._world, self._over)
+        return started.process.pid
+
+    def _has_started(self, pid: int) -> None:
+        self._started_at_ms = self._world.clock.wall_ms()
+        timeout_s = self.action.timeout_s
+        if timeout_s is not None:
+            wish = RunError("timeout", f"ran longer than {timeout_s:g} s")
+            self._timeout = self._loop.call_later(timeout_s, self.stop, None, wish)
+        self._world.started(ActionStarted(self.action.id, pid, self._started_at_ms))
+
+    def _over(self, code: int) -> None:
+        """A command and all of its tree have ended; `code` as subprocess gives it."""
+        self.process = None
+        argv = self.action.work.commands[self._next - 1]
+        if (refused := self._reported(argv)) is not None:
+            self._finish(Ended(error=self._placed(refused)))
+            return
+        ended = _ended(code)
+        if self._wish is not None:
+            self._finish(Ended(ended.exit_code, ended.signal, self._wish))
+        elif ended.error is not None:
+            self._finish(Ended(ended.exit_code, ended.signal, self._placed(ended.error)))
+        elif self._next < len(self.action.work.commands):
+            self._command()
+        else:
+            self._finish(ended)
+
+    def _reported(self, argv: tuple[str, ...]) -> RunError | None:
+        if self._report_fd is None:
+            return None
+        refused = spawn.reported(self._report_fd, argv, self.action.work)
+        self._close_report()
+        return refused
+
+    def _close_report(self) -> None:
+        if self._report_fd is not None:
+            os.close(self._report_fd)
+        self._report_fd = None
+
+    def _placed(self, error: RunError) -> RunError:
+        """With the number of the command, where there are several."""
+        count = len(self.action.work.commands)
+        return error if count == 1 else RunError(error.code, f"command {self._next} of {count}: {error.text}")
+
+    def _finish(self, ended: Ended) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+        self._close_report()
+        inputs.remove(self._inputs)
+        stdout = stderr = tail.Tail()
+        if self._capture is not None:
+            self._capture.close()
+            stdout, stderr = self._capture.stdout.tail, self._capture.stderr.tail
+        stdout_tail, stderr_tail = tail.share(stdout.text(), stderr.text())
+        self._world.finished(
+            ActionFinished(
+                action_id=self.action.id,
+                exit_code=ended.exit_code,
+                signal=ended.signal,
+                error=ended.error,
+                stdout_tail=stdout_tail,
+                stderr_tail=stderr_tail,
+                stdout_bytes=stdout.total,
+                stderr_bytes=stderr.total,
+                started_at_ms=self._started_at_ms,
+                finished_at_ms=self._world.clock.wall_ms(),
+                output_error=self._capture.error if self._capture is not None else "",
+            )
+        )
+        self.bell.ring()
+
+
+def _ended(code: int) -> Ended:
+    if code == 0:
+        return Ended(0)
+    if code > 0:
+        return Ended(code, error=RunError("exit", f"exit status {code}"))
+    name = _signal_name(-code)
+    return Ended(signal=name, error=RunError("signal", f"ended by signal {name}"))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name.removeprefix("SIG")
+    except ValueError:
+        return f"RT{number}"
+
+
+def _environment(
+    settings: RunnerSettings, action: ActionSpec, who: spawn.Identity | None, payload: str | None
+) -> dict[str, str]:
+    env = dict(settings.environment)
+    if who is not None:
+        env |= {"HOME": who.home, "USER": who.name, "LOGNAME": who.name}
+    env |= action.work.env
+    env |= {
+        "QUVATLH_TASK_ID": action.task_id,
+        "QUVATLH_ACTION_ID": action.id,
+        "QUVATLH_ATTEMPT": str(action.attempt),
+        "QUVATLH_FENCE": str(action.fence),
+        "QUVATLH_WORKER": action.worker,
+    }
+    if payload is not None:
+        env["QUVATLH_PAYLOAD"] = payload
+    return env
