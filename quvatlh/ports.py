@@ -122,7 +122,7 @@ class Role:
 class Machine(Protocol):
     """The state that the log is applied to: one state file in the directory it was opened on.
 
-    All calls come from the loop's thread, except `checkpoint` and `copy_to`, which run on another one.
+    All calls come from the loop's thread, except `checkpoint`, `copy_to` and `close`, which run on another one.
     `apply` never raises: a refusal is a value. What raises here is a bug or a broken disk, and stops the node.
     """
 
@@ -156,7 +156,9 @@ class Machine(Protocol):
         """Write a copy of the state, synced, to `path` (a file that does not exist); the index read inside it. On another thread."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The last call. On another thread."""
+        ...
 
 
 MachineFactory = Callable[[str], Machine]

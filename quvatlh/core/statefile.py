@@ -84,7 +84,8 @@ class StateFile:
     def __init__(self, path: str, schema: Sequence[str] = ()) -> None:
         """Open the state, or make a new one with the tables of `schema`. StateRefused when the file is no good."""
         self.path = path
-        self.db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        # One thread at a time; the last one, which closes, is another than the one that writes.
+        self.db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             with _damage_named(path):
                 new = _is_empty(self.db)

@@ -32,11 +32,15 @@ def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
     logging.captureWarnings(capture=True)
 
 
+# Local variables may be payloads or the cluster's secret: no traceback shows them.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
+
 def _formatter(*, for_people: bool, colors: bool) -> logging.Formatter:
     rendering: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=colors)]
+        [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
         if for_people
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[

@@ -54,9 +54,10 @@ class Generation:
             raise
         return cls(journal, machine, disk, settings)
 
-    async def close(self) -> None:
+    async def close(self, lane: Lane) -> None:
+        """Closing a state file may wait for the disk for as long as it is large."""
         await self.journal.close()
-        self.machine.close()
+        await lane.run(self.machine.close)
 
     def anything_new(self) -> bool:
         """Something was applied since the last checkpoint."""

@@ -49,7 +49,7 @@ class Keeping(Running):
         self._applier = None
         generation, self._generation = self._generation, None
         if generation is not None:
-            await generation.close()
+            await generation.close(self._world.copy_lane)
 
     async def _begin(self, membership: Membership) -> None:
         """Write the first generation of this node and open it."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.line import Answer, NoAnswer, NotSent
@@ -19,8 +19,6 @@ SECRET = "correct horse battery staple, long enough for anybody\n"
 @dataclass
 class Cluster:
     nodes: list[Node]
-    secret: bytes = SECRET.strip().encode()
-    _others: dict[int, list[Node]] = field(default_factory=dict)
 
     async def start(self) -> None:
         await asyncio.gather(*(node.start() for node in self.nodes if not node.running))
@@ -134,15 +132,11 @@ async def running(made: Cluster, *, founded: bool = True) -> AsyncIterator[Clust
 
 def secret_in(directory: Path) -> Path:
     path = directory / "secret"
+    directory.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.touch(0o600)
         path.write_text(SECRET)
     return path
-
-
-def moved(place: Place, directory: Path) -> Place:
-    """The same node with its files elsewhere."""
-    return replace(place, directory=directory)
 
 
 def now() -> float:

@@ -1,4 +1,9 @@
-"""`--full`, or QUVATLH_FULL=1: the counts that an issue asks to show. Without it a tenth of each."""
+"""`--full`, or QUVATLH_FULL=1: the counts that an issue asks to show. Without it a tenth of each.
+
+    pytest tests/cluster -s --full -o faulthandler_timeout=900
+
+`-s` shows the figures; a full test may take longer than the two minutes after which pytest takes a test for hung.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,6 @@ from collections.abc import Callable
 import pytest
 
 pytest.register_assert_rewrite("tests.cluster.cluster", "tests.cluster.load", "tests.cluster.node")
-
-TIMEOUT_S = 1800
-"""faulthandler's, for what runs for minutes on purpose."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

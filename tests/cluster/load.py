@@ -12,7 +12,7 @@ import itertools
 import random
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from tests.cluster.cluster import Cluster, now
 from tests.cluster.line import Answer, Line, NoAnswer, NotSent
@@ -73,9 +73,9 @@ class Load:
     _progress: asyncio.Event = field(default_factory=asyncio.Event)
     answered: int = 0
 
-    async def __aenter__(self) -> Load:
+    async def __aenter__(self) -> Self:
         for number, node in enumerate(self.cluster.nodes * self.clients_per_node):
-            chance = random.Random(f"{self.seed} {number}")  # noqa: S311
+            chance = random.Random(f"{self.seed} {number}")
             self._tasks.append(asyncio.create_task(self._client(node, chance)))
         return self
 
@@ -92,7 +92,9 @@ class Load:
             raise faults[0]
 
     async def goes_on(self, operations: int = 30, within_s: float = 30.0) -> None:
-        """Once so many more have been answered."""
+        """Once so many more have been answered; at once when there are no clients."""
+        if not self._tasks:
+            return
         wanted = self.answered + operations
         async with asyncio.timeout(within_s):
             while self.answered < wanted:
@@ -102,7 +104,7 @@ class Load:
         """Stop, read everything once more through every node in turn, and judge."""
         await self.stop()
         lines = [node.line() for node in self.cluster.nodes]
-        names = sorted({each.object for each in (*self.history.operations, *self.history.open)})
+        names = sorted({each.object for each in self.history.operations} | {each.object for each in self.history.open})
         try:
             turns = itertools.cycle(lines)
             for name in names:

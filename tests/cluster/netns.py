@@ -102,7 +102,10 @@ class Net:
 
     def socket(self, number: int) -> socket.socket:
         """One that is in the namespace of that node. Only this thread goes there, and comes back."""
-        with Path("/proc/thread-self/ns/net").open("rb") as here, Path(f"/run/netns/{self.namespace(number)}").open("rb") as there:
+        with (
+            Path("/proc/thread-self/ns/net").open("rb") as here,
+            Path(f"/run/netns/{self.namespace(number)}").open("rb") as there,
+        ):
             _enter(there.fileno())
             try:
                 return socket.socket()

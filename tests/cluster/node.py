@@ -55,10 +55,12 @@ class Place:
     """Command in front: `ip netns exec ...`, `strace ...`."""
     new_socket: Callable[[], socket.socket] = socket.socket
     python: tuple[str, ...] = (sys.executable, "-m", "tests.support.program")
+    data_in: Path | None = None
+    """Where the data directory is, if not beside the rest."""
 
     @property
     def data(self) -> Path:
-        return self.directory / "data"
+        return (self.data_in or self.directory) / "data"
 
     def command(self) -> list[str]:
         flags = {
@@ -105,8 +107,16 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Of the node itself, whatever command stands in front."""
-        return int((self.place.data / "lock").read_text())
+        """Of the node itself, whatever command stands in front; that command's while the node is not there yet."""
+        assert self.process is not None
+        own = self.process.pid
+        if self.place.prefix[:1] != ("strace",):
+            return own
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            holder = int((self.place.data / "lock").read_text())
+            if _parent(holder) == own:
+                return holder
+        return own
 
     @property
     def running(self) -> bool:
@@ -130,7 +140,7 @@ class Node:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # no threads of ours hold locks at that point
+                preexec_fn=_die_with_parent,  # no thread of ours holds a lock at that point
             )
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
@@ -154,13 +164,9 @@ class Node:
 
     async def kill(self) -> None:
         if self.running:
-            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-                self.strike()
-            assert self.process is not None
+            # Not by the process object: looking whether the process lives, it would take its end from who waits for it.
             with contextlib.suppress(ProcessLookupError):
-                # Where a command stands in front, it ends with the node; this is for a node that never wrote its pid.
-                if not self.place.prefix:
-                    self.process.kill()
+                self.strike()
             await self.ended()
 
     async def stop(self) -> int:
@@ -222,6 +228,10 @@ class Node:
             if line.startswith(what + ":"):
                 return int(line.split()[1]) * 1024
         raise AssertionError(what)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
 async def until(holds: Callable[[], Any], what: Callable[[], str], within_s: float = PATIENCE_S) -> None:

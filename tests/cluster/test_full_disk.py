@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster, cluster, moved
+from tests.cluster.cluster import Cluster, cluster
 from tests.cluster.line import NoAnswer, NotSent
 from tests.cluster.load import Load
 from tests.cluster.node import Node, Place
@@ -53,7 +54,7 @@ async def fill(nodes: Cluster, node: Node) -> None:
 @pytest.mark.parametrize("role", ["master", "follower"])
 async def test_a_full_disk_ends_one_node_and_not_the_cluster(role: str, tmp_path: Path, small_disk: Path) -> None:
     def place(place: Place) -> Place:
-        return moved(place, small_disk / place.name) if place.name == "n0" else place
+        return replace(place, data_in=small_disk) if place.name == "n0" else place
 
     async with cluster(tmp_path, change=place) as nodes, Load(nodes) as load:
         node = nodes.nodes[0]

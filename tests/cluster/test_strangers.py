@@ -9,6 +9,7 @@ import pickle
 import random
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ async def guesses(node: Node) -> None:
 
 STRANGERS: dict[str, Stranger] = {
     "wrong secret": guesses,
-    "garbage": sends(random.Random(1).randbytes(4 * MIB)),  # noqa: S311
+    "garbage": sends(random.Random(1).randbytes(4 * MIB)),
     "pickles": sends(pickle.dumps({"type": "append_entries", "entries": list(range(1000))}) * 100),
     "huge length": sends(struct.pack(">II", 2**32 - 1, 0) + bytes(4 * MIB)),
     "a length that is just allowed": sends(struct.pack(">II", Settings().hello_bytes_max, 0) + bytes(4 * MIB)),
@@ -85,7 +86,9 @@ async def test_a_live_cluster_goes_on_whatever_strangers_send(name: str, tmp_pat
             await asyncio.gather(*(_storm(STRANGERS[name], node) for node in nodes.nodes))
             await load.goes_on()
         grown = {node.name: node.memory_bytes("VmHWM") - before[node.name] for node in nodes.nodes}
-        print(f"\n{name}: {ROUNDS * AT_ONCE} connections a node, memory grew by at most {max(grown.values()) >> 20} MiB")
+        print(
+            f"\n{name}: {ROUNDS * AT_ONCE} connections a node, memory grew by at most {max(grown.values()) >> 20} MiB"
+        )
         assert max(grown.values()) < GROWTH_BYTES_MAX, grown
         for node in nodes.nodes:
             await until(lambda: _refusals(node), lambda: f"{node.name} says that it refused {name}")  # noqa: B023
@@ -121,8 +124,6 @@ async def test_a_node_of_another_cluster_is_refused_by_name(tmp_path: Path) -> N
 
 async def _join_list(lone: Node, nodes: Cluster) -> None:
     """Give a founded node the peer list of another cluster."""
-    from dataclasses import replace
-
     await lone.kill()
     lone.place = replace(lone.place, peers=nodes.nodes[0].place.peers)
     await lone.start()

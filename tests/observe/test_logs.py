@@ -87,3 +87,18 @@ def test_warnings_of_python_are_log_lines() -> None:
         warnings.simplefilter("always")
         warnings.warn("old", DeprecationWarning, stacklevel=1)
     assert "DeprecationWarning: old" in json.loads(stream.getvalue())["event"]
+
+
+@pytest.mark.parametrize("form", ["json", "people"])
+def test_a_traceback_shows_no_values_since_any_of_them_may_be_a_secret(form: str) -> None:
+    def fails(secret: str) -> None:
+        raise RuntimeError(f"a word of {len(secret)} letters")
+
+    stream = io.StringIO()
+    logs.set_up(form, "info", stream)
+    try:
+        fails("-".join(["open", "sesame"]))
+    except RuntimeError:
+        logging.getLogger("quvatlh").exception("it broke")
+    assert "a word of 11 letters" in stream.getvalue()
+    assert "open-sesame" not in stream.getvalue()

@@ -22,7 +22,7 @@ class _Seen:
 
 async def burst(log: Log, request: dict[str, Any]) -> dict[str, Any]:
     """`proposers` at once, each one item of `bytes` after the other, until `seconds` are over or `items` are in. The
-    items mean nothing to the machine."""
+    items mean nothing to the machine. `samples` asks for every latency."""
     # What no machine of the tests knows: answered with INVALID, after the entry is applied.
     item = msgpack.packb(bytes(request.get("bytes", 100)))
     ends = time.perf_counter() + request.get("seconds", float("inf"))
@@ -45,7 +45,10 @@ async def burst(log: Log, request: dict[str, Any]) -> dict[str, Any]:
     first, began = log.applied_index, time.perf_counter()
     await asyncio.gather(*(propose() for _ in range(request["proposers"])))
     took_s = time.perf_counter() - began
-    return {"ok": _summary(seen, log.applied_index - first, took_s), "index": log.applied_index}
+    answer = {"ok": _summary(seen, log.applied_index - first, took_s), "index": log.applied_index}
+    if request.get("samples"):
+        answer["samples_ms"] = [each * 1000 for each in seen.latencies_s]
+    return answer
 
 
 def _summary(seen: _Seen, entries: int, took_s: float) -> dict[str, Any]:

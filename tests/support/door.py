@@ -233,7 +233,8 @@ async def serve(door: Door, address: str) -> asyncio.Server:
             while line := await reader.readline():
                 writer.write(json.dumps(await _answer_to(door, line)).encode() + b"\n")
                 await writer.drain()
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
+            # Cancelled when the program ends: streams of this Python would tell that as an error.
             pass
         finally:
             writer.close()

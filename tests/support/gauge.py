@@ -70,5 +70,3 @@ class Ticker:
         self._before = (ran, waited)
         self._due = self._loop.time() + TICK_S
         self._handle = self._loop.call_at(self._due, self._look)
-
-

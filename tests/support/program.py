@@ -97,13 +97,17 @@ def _facts(running: RunningLog, ticker: Ticker | None) -> Answer:
 
 def numbers_from(text: str) -> Settings:
     """From name=value,...; ValueError names what is wrong."""
-    kinds = {each.name: type(each.default) for each in dataclasses.fields(Settings)}
+    usual = dataclasses.asdict(Settings())
     given: dict[str, Any] = {}
     for pair in filter(None, text.split(",")):
         name, _, value = pair.partition("=")
-        if kinds.get(name) not in {int, float}:
-            raise ValueError(f"no number of settings.py: {name}")
-        given[name] = kinds[name](value)
+        match usual.get(name):
+            case int():
+                given[name] = int(value)
+            case float():
+                given[name] = float(value)
+            case _:
+                raise ValueError(f"no number of settings.py: {name}")
     return Settings(**given)
 
 
