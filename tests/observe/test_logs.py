@@ -97,7 +97,7 @@ def test_a_traceback_shows_no_values_since_any_of_them_may_be_a_secret(form: str
     stream = io.StringIO()
     logs.set_up(form, "info", stream)
     try:
-        fails("-".join(["open", "sesame"]))
+        fails(bytes.fromhex("6f70656e2d736573616d65").decode())  # the line itself is shown
     except RuntimeError:
         logging.getLogger("quvatlh").exception("it broke")
     assert "a word of 11 letters" in stream.getvalue()
