@@ -40,7 +40,7 @@ def _single(arguments: argparse.Namespace) -> int:
         with planted(arguments.fault):
             outcome = run.play()
     except BaseException:
-        print(run.trace.last(200))
+        print(run.story)
         raise
     print(outcome)
     return 0

@@ -15,4 +15,4 @@ def one(seed: int, seconds: float, fault: str | None) -> tuple[int, object]:
         with planted(fault):
             return seed, run.play()
     except BaseException as error:  # noqa: BLE001  # whatever ends a run is its finding
-        return seed, "".join(traceback.format_exception(error)[-3:]) + "\nlast of the trace:\n" + run.trace.last(40)
+        return seed, "".join(traceback.format_exception(error)[-3:]) + "\nlast of the trace:\n" + run.story[-6000:]

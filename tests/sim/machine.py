@@ -100,8 +100,7 @@ class SimMachine:
             self.state = State.unpack(disk.read(self._path))
         else:
             self._wal.commits.clear()
-            self._write(self._path)
-            disk.sync_dir(directory)
+            self._replace()
         for entry in (entry for commit in self._wal.commits for entry in commit):
             if entry.index == self.state.index + 1:
                 self.state.apply(entry)
@@ -127,16 +126,20 @@ class SimMachine:
 
     def checkpoint(self) -> int:
         index = self.state.index
-        partial = f"{self._path}.partial"
-        self._write(partial)
-        self._disk.rename(partial, self._path)
-        self._disk.sync_dir(self._directory)
+        self._replace()
         self._wal.commits = [c for c in self._wal.commits if c[-1].index > index]
         return index
 
     def copy_to(self, path: str) -> int:
         self._write(path)
         return self.state.index
+
+    def _replace(self) -> None:
+        """Whole or not at all, and durable on return."""
+        partial = f"{self._path}.partial"
+        self._write(partial)
+        self._disk.rename(partial, self._path)
+        self._disk.sync_dir(self._directory)
 
     def _write(self, path: str) -> None:
         self._disk.remove(path)

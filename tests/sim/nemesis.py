@@ -29,6 +29,7 @@ class Nemesis:
         self._left: set[str] = set()
         self._strike_at_ack: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._strike_at_follower = False
+        self._at_peace = False
         self._strikes: set[asyncio.Task[None]] = set()
         self.counts: dict[str, int] = {}
         # A run has its own temper: some faults often, others never.
@@ -305,7 +306,7 @@ class Nemesis:
                     box.wals.power_fail(self._rng)
                 else:
                     # The page cache lives on, and with it what the failed sync never wrote.
-                    self._later(self._rng.uniform(1, 4), lambda: box.crash(power=True))
+                    self._later(self._rng.uniform(1, 4), lambda: None if self._at_peace else box.crash(power=True))
                     self._watch_for_end(box)
                 self._back(box, 0.5)
 
@@ -382,6 +383,7 @@ class Nemesis:
     async def heal(self) -> None:
         """Everything works again, and the operators finish what they began."""
         self._say("peace")
+        self._at_peace = True
         self._strike_at_ack = None
         self._strike_at_follower = False
         await asyncio.gather(*self._strikes)

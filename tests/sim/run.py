@@ -89,6 +89,8 @@ class Run:
         for box in self.boxes[self.count :]:
             box.peers = (*founders, box.address)
         self.judge.boxes = self.boxes
+        self.story = ""
+        """The last lines of the trace, as they were when the run ended."""
         self.unknown = 0
         self.at_peace = False
 
@@ -106,6 +108,7 @@ class Run:
             try:
                 self.loop.run_until_complete(self._story())
             finally:
+                self.story = self.trace.last(200)
                 self.trace.close()
                 self.loop.after_step = None
                 self.loop.close()
