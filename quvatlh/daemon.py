@@ -9,25 +9,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quvatlh.config import Config
+from quvatlh.api.server import Options as ServerOptions
+from quvatlh.api.server import Server
+from quvatlh.codec import Values
+from quvatlh.config import Config, address
 from quvatlh.config.secret import read_secret
-from quvatlh.core.machine import Machine
 from quvatlh.core.statefile import StateRefused
 from quvatlh.observe import logs
-from quvatlh.ports import STATE_FILE, LogError, MachineFactory
+from quvatlh.ports import LogError, MachineFactory
 from quvatlh.raft.ballot import BallotCorrupt
 from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
 from quvatlh.raft.disk import DirectoryInUse, RealDisk, ThreadLane, replace_file
-from quvatlh.raft.log import Options, RaftLog, World
+from quvatlh.raft.log import Options as LogOptions
+from quvatlh.raft.log import RaftLog, World
 from quvatlh.raft.network import TcpNetwork, tls_contexts
 from quvatlh.raft.notices import Notices
 from quvatlh.raft.replay import LogCorrupt
 from quvatlh.raft.sealed import NewerFormat
 from quvatlh.raft.settings import Settings
+from quvatlh.runner.native import NativeRunner
+from quvatlh.runner.settings import RunnerSettings
+from quvatlh.service.node import Node, Options
+from quvatlh.service.node import World as NodeWorld
+from quvatlh.service.state import State
+from quvatlh.service.status import LogFacts
+from quvatlh.service.tokens import TokenUnusable, own_token
 from quvatlh.system import host
 from quvatlh.system.clock import RealClock
 from quvatlh.system.entropy import RealEntropy
@@ -41,6 +52,7 @@ REFUSALS = (
     LogCorrupt,
     NewerFormat,
     StateRefused,
+    TokenUnusable,
     OSError,
 )
 """What keeps a node from starting by no fault of the program: told in one line, not as a traceback."""
@@ -50,7 +62,11 @@ HAND_OVER_S = 2.0
 
 DEFAULTS = Settings()
 
+CODEC = Values()
+
 NAME_FILE = "name"
+OUTPUTS_DIR = "outputs"
+INPUTS_DIR = "inputs"
 NAME_ID_DIGITS = 6
 
 
@@ -67,6 +83,10 @@ class RunningLog:
     """The bound address of the peer link; empty where there is none."""
     broken: asyncio.Future[None]
     """Gets an exception when the node cannot go on."""
+    name: str
+    """What people call this node."""
+    on_fatal: Callable[[BaseException], None]
+    """Tells that it cannot go on, and why."""
 
 
 async def run(config: Config) -> None:
@@ -78,12 +98,27 @@ async def run(config: Config) -> None:
         # 2. The wish to stop, from here on heard at any point.
         stop = stack.enter_context(StopSignals())
         # 3. The data directory, locked; the log in it; the links to the peers.
-        running = await stack.enter_async_context(running_log(config, machine_in))
-        note("node started", node=running.log.node_id, data=config.node.data, peer=running.peer)
-        # 4. Until somebody wants it to end, or it cannot go on.
+        state = State(CODEC)
+        running = await stack.enter_async_context(running_log(config, state.open))
+        # 4. What runs the actions of this node.
+        runner = _runner(config)
+        stack.push_async_callback(runner.close, 0)
+        # 5. The services on the log: from here on this node decides, works, and answers its peers.
+        token, place = _token(config)
+        node = _node(config, running, state, runner, token)
+        node.start()
+        stack.push_async_callback(node.stop)
+        # 6. The door for people and programs.
+        server = _server(config, node, running)
+        with _refusing():
+            url = _url(config, await server.start())
+        stack.push_async_callback(server.stop)
+        _welcome(note, config, running, url, place)
+        # 7. Until somebody wants it to end, or it cannot go on.
         await _until_stopped(stop, running, note)
-        # 5. The others need not notice: leadership goes before the parts do.
+        # 8. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
         await _hand_over(running.log)
+        await node.drain()
         note("node stops")
 
 
@@ -110,26 +145,80 @@ async def running_log(
             lanes = ThreadLane("log-sync"), ThreadLane("state-copy")
             for lane in lanes:
                 stack.callback(lane.close)
+            name = _kept_name(config, data, disk)
             log = RaftLog(
                 data,
                 machines,
                 World(disk, network, clock, entropy, *lanes),
                 settings,
-                options(_kept_name(config, data, disk)),
+                options(name),
                 note=logs.noter("quvatlh.raft"),
                 on_fatal=on_fatal,
             )
             stack.push_async_callback(log.stop)
             peer = await log.start()
-        yield RunningLog(log, peer, broken)
+        yield RunningLog(log, peer, broken, name, on_fatal)
 
 
-def machine_in(directory: str) -> Machine:
-    """A ports.MachineFactory."""
-    return Machine(os.path.join(directory, STATE_FILE))
+def _runner(config: Config) -> NativeRunner:
+    data = config.node.data
+    return NativeRunner(RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}"), RealClock())
 
 
-def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], Options], TcpNetwork]:
+def _token(config: Config) -> tuple[str, str]:
+    """The admin token of this node, and where a person finds it."""
+    with _refusing():
+        return own_token(config.node.data, os.environ, RealEntropy())
+
+
+def _node(config: Config, running: RunningLog, state: State, runner: NativeRunner, token: str) -> Node:
+    data, worker, log = config.node.data, config.worker, running.log
+
+    def room() -> tuple[int, int]:
+        usage = shutil.disk_usage(data)
+        return usage.free, usage.total
+
+    options = Options(
+        name=running.name,
+        scratch=data,
+        slots=(os.cpu_count() or 1) if worker.slots is None else worker.slots,
+        tags=worker.tags,
+        queues=worker.queues,
+        drain_s=worker.drain_ms / 1000,
+        token=token,
+    )
+    facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
+    world = NodeWorld(log, log, runner, RealClock(), RealEntropy(), room, facts)
+    return Node(options, world, state, CODEC, on_fatal=running.on_fatal)
+
+
+def _server(config: Config, node: Node, running: RunningLog) -> Server:
+    http = config.http
+    cert, key = (None, None) if http.tls is None else (http.tls.cert, http.tls.key)
+    advertised = address.parse(http.advertised).host
+    options = ServerOptions(http.listen, cert, key, (*http.hosts, advertised))
+    return Server(node.pool, options, on_broken=running.on_fatal)
+
+
+def _url(config: Config, bound: str) -> str:
+    """An address that a person can open on this machine."""
+    host, port = address.parse(bound)
+    if address.is_wildcard(host):
+        host = "[::1]" if ":" in host else "127.0.0.1"
+    elif ":" in host:
+        host = f"[{host}]"
+    return f"http{'s' if config.http.tls else ''}://{host}:{port}"
+
+
+def _welcome(note: Callable[..., None], config: Config, running: RunningLog, url: str, token_place: str) -> None:
+    """What a person needs to go on goes to the log; standard output gets the address, for programs."""
+    note("node started", node=running.log.node_id, name=running.name, data=config.node.data, peer=running.peer)
+    note("listening", url=url, token=token_place)
+    note("add a task with: quvatlh add -- echo hello")
+    print(f"{url}/", flush=True)  # noqa: T201 - DESIGN.md section 10: the first URL, alone on its line
+
+
+def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogOptions], TcpNetwork]:
     """What the peers see of this node, and how it reaches them."""
     peer = config.peer
     note = logs.noter("quvatlh.peer")
@@ -139,8 +228,8 @@ def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], Opti
         for warning in warnings:
             note(warning, file=peer.secret_file)
 
-    def options(name: str) -> Options:
-        return Options(name, peer.listen, peer.advertise or "", "", peer.peers, secret)
+    def options(name: str) -> LogOptions:
+        return LogOptions(name, peer.listen, peer.advertise or "", config.http.advertised, peer.peers, secret)
 
     notices = Notices(lambda kind, fields: note(kind.replace("_", " "), **fields), RealClock())
     if peer.tls is None:

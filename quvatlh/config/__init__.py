@@ -2,6 +2,28 @@
 
 from quvatlh.config.faults import ConfigError, Fault
 from quvatlh.config.load import Flags, load
-from quvatlh.config.model import Config, LogConfig, NodeConfig, PeerConfig, TlsConfig
+from quvatlh.config.model import (
+    Config,
+    HttpConfig,
+    HttpTlsConfig,
+    LogConfig,
+    NodeConfig,
+    PeerConfig,
+    TlsConfig,
+    WorkerConfig,
+)
 
-__all__ = ["Config", "ConfigError", "Fault", "Flags", "LogConfig", "NodeConfig", "PeerConfig", "TlsConfig", "load"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Fault",
+    "Flags",
+    "HttpConfig",
+    "HttpTlsConfig",
+    "LogConfig",
+    "NodeConfig",
+    "PeerConfig",
+    "TlsConfig",
+    "WorkerConfig",
+    "load",
+]

@@ -22,6 +22,16 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "peer.tls.key": kinds.path,
         "peer.tls.ca": kinds.path,
         "peer.insecure": kinds.boolean,
+        "http.listen": kinds.listen_address,
+        "http.advertise": kinds.peer_address,
+        "http.hosts": kinds.names,
+        "http.tls.cert": kinds.path,
+        "http.tls.key": kinds.path,
+        "http.insecure": kinds.boolean,
+        "worker.slots": kinds.count,
+        "worker.tags": kinds.names,
+        "worker.queues": kinds.names,
+        "worker.drain_ms": kinds.milliseconds,
         "log.format": kinds.choice(*get_args(LogFormat)),
         "log.level": kinds.choice(*get_args(LogLevel)),
     }
@@ -29,7 +39,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
 
 SECTIONS = frozenset(
     path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1)
-)  # every proper prefix: node, peer, peer.tls, log
+)  # every proper prefix: node, peer, peer.tls, http, http.tls, worker, log
 TOP_SECTIONS = frozenset(path.split(".", 1)[0] for path in KEYS)
 
 

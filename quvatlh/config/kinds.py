@@ -14,6 +14,8 @@ from quvatlh.config import address
 Kind = Callable[[object], object]
 
 NAME_LENGTH_MAX = 256
+COUNT_MAX = 100_000
+SPAN_MS_MAX = 24 * 60 * 60 * 1000
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -68,6 +70,37 @@ def peer_addresses(given: object) -> tuple[str, ...]:
     if twice:
         raise ValueError(f"names {', '.join(twice)} twice")
     return peers
+
+
+def names(given: object) -> tuple[str, ...]:
+    """A list, or text with commas: of tags, queues or hosts."""
+    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if not isinstance(parts, list):
+        raise ValueError("must be a list of names")  # noqa: TRY004 - as above
+    return tuple(name(part) for part in parts)
+
+
+def count(given: object) -> int:
+    number = _whole(given, COUNT_MAX)
+    if number is None:
+        raise ValueError(f"must be a whole number from 0 to {COUNT_MAX}")
+    return number
+
+
+def milliseconds(given: object) -> int:
+    number = _whole(given, SPAN_MS_MAX)
+    if number is None:
+        raise ValueError(f"must be whole milliseconds, at most {SPAN_MS_MAX} (a day)")
+    return number
+
+
+def _whole(given: object, most: int) -> int | None:
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        return None
+    if isinstance(given, str) and not (given.isascii() and given.isdigit() and len(given) < 12):
+        return None
+    number = int(given)
+    return number if 0 <= number <= most else None
 
 
 def boolean(given: object) -> bool:

@@ -10,12 +10,21 @@ from quvatlh.config import relations, sources
 from quvatlh.config.defaults import data_directory
 from quvatlh.config.faults import ConfigError, Fault
 from quvatlh.config.keys import KEYS
-from quvatlh.config.model import Config, LogConfig, NodeConfig, PeerConfig, TlsConfig
+from quvatlh.config.model import (
+    Config,
+    HttpConfig,
+    HttpTlsConfig,
+    LogConfig,
+    NodeConfig,
+    PeerConfig,
+    TlsConfig,
+    WorkerConfig,
+)
 
 Flags = Mapping[str, tuple[str, object]]
 """Path to (name of the flag, value); a value of None was not given."""
 
-TLS_KEYS = ("peer.tls.cert", "peer.tls.key", "peer.tls.ca")
+TLS_KEYS = (("peer.tls.cert", "peer.tls.key", "peer.tls.ca"), ("http.tls.cert", "http.tls.key"))
 
 
 def load(
@@ -55,10 +64,14 @@ def _check_kinds(given: Mapping[str, sources.Given]) -> tuple[dict[str, Any], li
 
 
 def _check_tls(given: Mapping[str, sources.Given]) -> list[Fault]:
-    """All three files or none; told apart by what was given, so that a file of a wrong kind is not also missing."""
-    if not any(path in given for path in TLS_KEYS):
-        return []
-    return [Fault(path, "must be given with the others of peer.tls") for path in TLS_KEYS if path not in given]
+    """All files of a side or none; told apart by what was given, so that a file of a wrong kind is not also missing."""
+    return [
+        Fault(path, f"must be given with the others of {path.rpartition('.')[0]}")
+        for keys in TLS_KEYS
+        if any(key in given for key in keys)
+        for path in keys
+        if path not in given
+    ]
 
 
 def _any_in(paths: set[str], places: frozenset[str]) -> bool:
@@ -80,9 +93,11 @@ def _build(values: Mapping[str, Any], data: str) -> Config:
             if path.startswith(f"{prefix}.") and path.count(".") == depth
         }
 
-    tls = TlsConfig(**section("peer.tls")) if all(path in values for path in TLS_KEYS) else None
+    peer_tls, http_tls = (all(path in values for path in keys) for keys in TLS_KEYS)
     return Config(
         node=NodeConfig(**{"data": data, **section("node")}),
-        peer=PeerConfig(**section("peer"), tls=tls),
+        peer=PeerConfig(**section("peer"), tls=TlsConfig(**section("peer.tls")) if peer_tls else None),
+        http=HttpConfig(**section("http"), tls=HttpTlsConfig(**section("http.tls")) if http_tls else None),
+        worker=WorkerConfig(**section("worker")),
         log=LogConfig(**section("log")),
     )

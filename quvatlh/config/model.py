@@ -13,6 +13,7 @@ LogFormat = Literal["auto", "people", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 PEER_LISTEN = "127.0.0.1:7421"
+HTTP_LISTEN = "127.0.0.1:7420"
 """Loopback: nothing is open by default."""
 
 
@@ -53,6 +54,43 @@ class PeerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpTlsConfig:
+    """Paths of PEM files, both or none: clients are known by their tokens."""
+
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    listen: str = HTTP_LISTEN
+    """host:port of the interface for people and programs. Port 0 takes any free one."""
+    advertise: str | None = None
+    """host:port told to the other nodes and their clients. None: `listen`."""
+    hosts: tuple[str, ...] = ()
+    """Names under which this node is reached beside its addresses; a request that names another host is refused."""
+    tls: HttpTlsConfig | None = None
+    insecure: bool = False
+    """Allows addresses other than loopback without TLS: tokens and work then cross the wire in clear."""
+
+    @property
+    def advertised(self) -> str:
+        return self.advertise or self.listen
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    slots: int | None = None
+    """How many actions run at once. None: the number of cores. 0: none, the node only decides and keeps."""
+    tags: tuple[str, ...] = ()
+    """What tasks may ask for: `gpu`, `zone=eu-1`."""
+    queues: tuple[str, ...] = ("*",)
+    """Patterns of the queues that it takes tasks from."""
+    drain_ms: int = 30_000
+    """How long actions may go on once the node is asked to stop. Too short kills work, too long holds up a restart."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     format: LogFormat = "auto"
     """auto: for people when standard error is a terminal, else JSON."""
@@ -63,4 +101,6 @@ class LogConfig:
 class Config:
     node: NodeConfig
     peer: PeerConfig = field(default_factory=PeerConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    worker: WorkerConfig = field(default_factory=WorkerConfig)
     log: LogConfig = field(default_factory=LogConfig)

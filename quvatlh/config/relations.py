@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from quvatlh.config import address
 from quvatlh.config.faults import Fault
-from quvatlh.config.model import Config, PeerConfig
+from quvatlh.config.model import Config, HttpConfig, PeerConfig
 
 
 class Broken(NamedTuple):
@@ -20,6 +20,7 @@ def broken(config: Config) -> Iterator[Broken]:
     yield from _secret(config.peer)
     yield from _reachable(config.peer)
     yield from _open(config.peer)
+    yield from _http_open(config.http)
 
 
 def _secret(peer: PeerConfig) -> Iterator[Broken]:
@@ -45,3 +46,10 @@ def _open(peer: PeerConfig) -> Iterator[Broken]:
         if value is not None and not address.is_loopback(address.parse(value).host):
             text = f"{value} is not loopback: give peer.tls, or say peer.insecure: true"
             yield Broken(Fault(path, text), frozenset({path, "peer.tls", "peer.insecure"}))
+
+
+def _http_open(http: HttpConfig) -> Iterator[Broken]:
+    """Tokens cross the wire with every request."""
+    if http.tls is None and not http.insecure and not address.is_loopback(address.parse(http.listen).host):
+        text = f"{http.listen} is not loopback: give http.tls, or say http.insecure: true"
+        yield Broken(Fault("http.listen", text), frozenset({"http.listen", "http.tls", "http.insecure"}))

@@ -11,7 +11,7 @@ import hashlib
 import sqlite3
 import struct
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from quvatlh.core.statefile import Meta, StateFile
 
@@ -45,6 +45,15 @@ class Rules(Protocol):
         ...
 
 
+@runtime_checkable
+class Migrating(Protocol):
+    """Rules whose tables change from version to version."""
+
+    def migrate(self, db: sqlite3.Connection) -> None:
+        """Bring the tables of an existing state up to date; called when it is opened, outside of a transaction."""
+        ...
+
+
 class Positions:
     """Rules without meaning: the result of an item is its position in the entry."""
 
@@ -64,6 +73,12 @@ class Machine:
     def __init__(self, path: str, rules: Rules | None = None) -> None:
         self._rules: Rules = Positions() if rules is None else rules
         self._file = StateFile(path, self._rules.schema)
+        if isinstance(self._rules, Migrating):
+            try:
+                self._rules.migrate(self._file.db)
+            except BaseException:
+                self._file.close()
+                raise
         self._meta = self._file.meta
         """Ahead of the file's between begin and commit."""
 

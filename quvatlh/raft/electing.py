@@ -10,6 +10,9 @@ from quvatlh.raft.seams import CANDIDATE, FOLLOWER, LEADER
 if TYPE_CHECKING:
     from quvatlh.raft.link import Link
 
+BACKOFF_STEPS_MAX = 3
+"""A candidate that failed so often rests up to 2^3 - 1 longest election times; more would delay what heals by itself."""
+
 
 class Electing(Part):
     """As candidate and as voter."""
@@ -28,6 +31,10 @@ class Electing(Part):
             return True
         now = self._clock.boot()
         if self._prevote.take(self._membership.majority - 1, now):
+            # Where answers take about as long as deadlines differ, candidates meet again and again: part them more and more.
+            longest_s = self._settings.election_max_s * (2 ** min(self._campaigns, BACKOFF_STEPS_MAX) - 1)
+            self._next_round_at = now + longest_s * self._entropy.random()
+            self._campaigns += 1
             return True
         if now >= self._next_round_at:
             self._ask(now)
@@ -98,6 +105,7 @@ class Electing(Part):
         if new == CANDIDATE:
             self._votes = {self._own_id}
         if new == LEADER:
+            self._campaigns = 0
             self._lease.begin()
             self._progress.clear()
             self._walls.clear()

@@ -51,6 +51,7 @@ class Following(Part):
         )
         if known != (self.leader_id(), self.term()):
             self._prevote.cancel()
+            self._campaigns = 0
             self._host.role_changed()
 
     def _on_behind(self, link: Link, term: int, first_index: int) -> None:

@@ -72,6 +72,8 @@ class Part(Seams):
         """Who voted for this node in the present term."""
         self._next_round_at = 0.0
         """No earlier is a majority asked again whether it would vote for this node."""
+        self._campaigns = 0
+        """Since a master was last heard, or this node was one."""
         self._excluded_at = 0
         self._membership = entries.unpack_membership(journal.membership)
         super().__init__(own_id, journal, settings, clock, entropy)

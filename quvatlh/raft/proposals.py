@@ -41,7 +41,7 @@ class Proposals:
     async def submit(self, item: bytes | None, deadline_s: float) -> Applied:
         """Wait in the queue, then in the log, for the answer. Unavailable or Unknown when it does not come in time."""
         nbytes = len(item or b"")
-        if nbytes > self._settings.group_bytes_max:
+        if nbytes > self._settings.item_bytes_max:
             raise Refused(f"an item of {nbytes} bytes does not fit into an entry", "too_large")
         if self._queue_bytes + nbytes > self._settings.queue_bytes_max:
             raise Unavailable("too many writes are waiting", "busy")

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 MIB = 1024 * 1024
 
+ENTRY_HEAD_BYTES = 64
+"""Room for what stands around the only item of an entry."""
+
 FORMAT_VERSION = 1
 """Of the data directory. A directory of a newer one is refused."""
 
@@ -94,6 +97,11 @@ class Settings:
     transfer_s: float = 1.0
     """A hand-over that has not happened by then is over, and so is the term of the master that tried it."""
     voters_max: int = 7
+
+    @property
+    def item_bytes_max(self) -> int:
+        """Greatest item: alone in an entry it fits, with what is around it."""
+        return self.entry_bytes_max - ENTRY_HEAD_BYTES
 
     def check(self) -> list[str]:
         """The relations that do not hold, in words; empty when all do."""

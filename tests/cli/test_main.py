@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,6 +60,21 @@ def test_every_fault_of_a_configuration_is_a_line_on_standard_error(tmp_path: Pa
     ]
 
 
+def test_faults_are_json_where_a_program_asks(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("log: {level: loud}\n")
+    result = invoked("config", "check", "--json", str(tmp_path / "c.yaml"))
+    assert result.exit_code == ExitStatus.USAGE
+    assert [fault["path"] for fault in json.loads(result.stdout)["faults"]] == ["log.level"]
+    assert json.loads(invoked("config", "check", "--json").stdout) == {"faults": []}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_of_its_own(shell: str) -> None:
+    result = invoked("completion", shell)
+    assert result.exit_code == ExitStatus.DONE
+    assert f"_QUVATLH_COMPLETE={shell}_complete" in result.stdout
+
+
 def test_faults_of_flags_name_the_flag() -> None:
     result = invoked("run", "--peer", "nowhere")
     assert result.exit_code == ExitStatus.USAGE
@@ -90,7 +106,7 @@ def test_a_node_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
         assert node.wait(timeout=10) == ExitStatus.DONE
         assert json.loads(rest.splitlines()[-1])["event"] == "node stops"
         assert node.stdout is not None
-        assert node.stdout.read() == ""
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", node.stdout.read())
 
 
 def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:
@@ -106,7 +122,7 @@ def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:
 
 def started(data: Path) -> subprocess.Popen[str]:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("QUVATLH_")}
-    arguments = [*COMMAND, "run", "--data", str(data)]
+    arguments = [*COMMAND, "run", "--data", str(data), "--http", "127.0.0.1:0"]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 

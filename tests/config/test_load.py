@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from quvatlh.config import Config, ConfigError, LogConfig, NodeConfig, PeerConfig, TlsConfig, load
+from quvatlh.config import (
+    Config,
+    ConfigError,
+    HttpConfig,
+    LogConfig,
+    NodeConfig,
+    PeerConfig,
+    TlsConfig,
+    WorkerConfig,
+    load,
+)
 
 HOME = {"HOME": "/home/ann"}
 
@@ -25,7 +35,11 @@ def faults(yaml: str, tmp: Path, **environ: str) -> list[tuple[str, str]]:
 
 
 def test_nothing_given_is_a_node_of_its_own_on_loopback() -> None:
-    assert loaded() == Config(NodeConfig("/home/ann/.local/state/quvatlh"), PeerConfig(), LogConfig())
+    expected = Config(
+        NodeConfig("/home/ann/.local/state/quvatlh"), PeerConfig(), HttpConfig(), WorkerConfig(), LogConfig()
+    )
+    assert loaded() == expected
+    assert loaded().http.advertised == "127.0.0.1:7420"
     assert loaded().peer.listen == "127.0.0.1:7421"
     assert loaded().peer.advertised == "127.0.0.1:7421"
 
@@ -180,4 +194,34 @@ def test_a_part_of_tls_is_a_fault_and_says_nothing_about_addresses(tmp_path: Pat
     assert faults(yaml, tmp_path) == [
         ("peer.tls.key", "must be given with the others of peer.tls"),
         ("peer.tls.ca", "must be given with the others of peer.tls"),
+    ]
+
+
+def test_an_open_http_address_needs_tls_or_a_word(tmp_path: Path) -> None:
+    open_http = "http: {listen: '0.0.0.0:7420'}\n"
+    assert faults(open_http, tmp_path) == [
+        ("http.listen", "0.0.0.0:7420 is not loopback: give http.tls, or say http.insecure: true")
+    ]
+    assert loaded("http: {listen: '0.0.0.0:7420', insecure: true}\n", tmp_path).http.insecure
+    assert loaded("http: {listen: '0.0.0.0:7420', tls: {cert: c, key: k}}\n", tmp_path).http.tls is not None
+
+
+def test_half_of_http_tls_is_named(tmp_path: Path) -> None:
+    assert faults("http: {tls: {cert: c}}\n", tmp_path) == [
+        ("http.tls.key", "must be given with the others of http.tls")
+    ]
+
+
+def test_a_worker_is_told_by_file_or_environment(tmp_path: Path) -> None:
+    assert loaded("worker: {slots: 3, tags: [gpu, zone=eu-1], queues: ['mail-*']}\n", tmp_path).worker == WorkerConfig(
+        3, ("gpu", "zone=eu-1"), ("mail-*",)
+    )
+    told = loaded(QUVATLH_WORKER_SLOTS="0", QUVATLH_WORKER_TAGS="a,b", QUVATLH_WORKER_DRAIN_MS="5")
+    assert told.worker == WorkerConfig(0, ("a", "b"), drain_ms=5)
+
+
+def test_numbers_of_a_worker_are_whole_and_bounded(tmp_path: Path) -> None:
+    assert faults("worker: {slots: -1, drain_ms: 1.5}\n", tmp_path) == [
+        ("worker.slots", "must be a whole number from 0 to 100000"),
+        ("worker.drain_ms", "must be whole milliseconds, at most 86400000 (a day)"),
     ]

@@ -376,7 +376,7 @@ def a_voice_counts_twice() -> Mutant:
 @mutant
 def items_of_any_size() -> Mutant:
     async def submit(self: Proposals, item: bytes | None, deadline_s: float) -> Any:
-        with patch.object(type(self._settings), "group_bytes_max", 1 << 40):
+        with patch.object(type(self._settings), "item_bytes_max", 1 << 40):
             return await real(self, item, deadline_s)
 
     real = Proposals.submit

@@ -155,10 +155,22 @@ def test_no_group_is_larger_than_the_setting_unless_one_item_is(sizes: list[int]
 
 @fails_under("items-of-any-size", raises=(Unavailable,))
 async def test_an_item_that_fits_into_no_entry_is_refused_at_once() -> None:
-    log = Log(Settings(group_bytes_max=100))
+    log = Log(Settings(group_bytes_max=100, entry_bytes_max=1000))
     with pytest.raises(Refused) as caught:
-        await log.proposals.submit(bytes(101), 0.01)
+        await log.proposals.submit(bytes(1000), 0.01)
     assert (caught.value.code, log.woken) == ("too_large", 0)
+
+
+async def test_an_item_larger_than_a_group_goes_alone() -> None:
+    log = Log(Settings(group_bytes_max=100, entry_bytes_max=1000))
+    asked = [log.ask(bytes(size)) for size in (10, 900, 10)]
+    await turns(1)
+    log.flush()
+    while log.applied_index < len(log.entries):
+        log.apply()
+        log.flush()
+    await asyncio.gather(*asked)
+    assert [[len(item) for item in items] for _, items in log.entries] == [[10], [900], [10]]
 
 
 async def test_no_more_waits_than_the_queue_holds_and_room_comes_back() -> None:

@@ -165,3 +165,10 @@ def test_both_tails_share_what_a_record_holds() -> None:
     assert [len(t.encode()) for t in share(long, long)] == [TAIL_BYTES // 2, TAIL_BYTES // 2]
     assert [len(t.encode()) for t in share(long, "")] == [TAIL_BYTES, 0]
     assert [len(t.encode()) for t in share("12", long)] == [2, TAIL_BYTES - 2]
+
+
+def test_nothing_is_read_at_an_offset_that_no_file_system_can_seek_to(tmp_path: Path) -> None:
+    (tmp_path / "stdout.0").write_bytes(b"hello")
+    assert outputs.read(str(tmp_path), "stdout", 2**62) == (2**62, b"")
+    assert outputs.read(str(tmp_path), "stdout", 5) == (5, b"")
+    assert outputs.read(str(tmp_path), "stdout", 4) == (4, b"o")

@@ -2,7 +2,6 @@
 
 Read by the core schema of YAML 1.2, so that `yes`, `010`, `22:22` and `3.10` stay the texts that they are. Aliases are
 taken as long as the whole stays bounded with each use counted; tags, merge keys and doubled keys are refused.
-Without asyncio and without the rest of this package, so that whoever takes tasks in can use it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quvatlh.codec.work import TEXT_BYTES_MAX, parse, read
 from quvatlh.core.work import WORK_BYTES_MAX, WORK_DEPTH_MAX, Fault, Work, WorkError, check
-from quvatlh.runner.work import TEXT_BYTES_MAX, parse, read
 
 
 def faults(work: object) -> dict[str, str]:

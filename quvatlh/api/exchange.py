@@ -1,0 +1,191 @@
+"""One request being answered: what a handler knows of it, and the bounded ways to read and answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aiohttp import StreamReader, web
+
+from quvatlh.api.checks import Kind, faults_of, rejected
+from quvatlh.api.formats import decode, encode
+from quvatlh.api.params import Param
+from quvatlh.service.pool import DEADLINE_MS, Call, Pool, Principal, Rejected, RequestKey, Unavailable
+
+if TYPE_CHECKING:
+    from quvatlh.api.meter import Meter
+    from quvatlh.api.stream import Streams
+
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of one event, and of every other body but NDJSON."""
+BODY_S_MAX: Final = 60.0
+"""In which a body has to arrive: who sends more slowly holds up nobody but himself, and not for ever."""
+BODIES_MAX: Final = 64
+"""NDJSON bodies at once: each may hold some megabytes of memory."""
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+NDJSON_NAMES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl"})
+HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+JSON_HEADERS: Final = {"Content-Type": JSON, **HEADERS}
+DIGEST_BYTES: Final = 16
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Shared:
+    """What all exchanges of a server have in common."""
+
+    def __init__(self, pool: Pool, meter: Meter, streams: Streams, broken: Callable[[BaseException], str]) -> None:
+        self.pool = pool
+        self.meter = meter
+        self.streams = streams
+        self.broken = broken
+        """Tells the log and the daemon of a bug; the words for the client."""
+        self.documents: dict[str, bytes] = {}
+        self.bodies = 0
+        """NDJSON bodies under way."""
+
+
+Handler = Callable[["Exchange"], Awaitable[web.StreamResponse]]
+
+
+class Route(NamedTuple):
+    method: str
+    path: str
+    """With `{names}` for parts that vary."""
+    handler: Handler
+    about: str
+    answers: Mapping[int, str]
+    """Status -> name of a schema in openapi.py, or a content type."""
+    params: Mapping[str, Param] = {}
+    body: Kind | None = None
+    open: bool = False
+    """No token needed."""
+    lines: bool = False
+    """Takes NDJSON too."""
+    remembered: bool = False
+    """Takes an Idempotency-Key."""
+    streams: bool = False
+    """Answered piece by piece: then there is no HEAD of it."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    request: web.BaseRequest
+    route: Route
+    shared: Shared
+    principal: Principal
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def pool(self) -> Pool:
+        return self.shared.pool
+
+    def call(self, key: RequestKey | None = None) -> Call:
+        query = self.query
+        if not query:
+            return Call(self.principal, key=key)
+        return Call(self.principal, query.get("deadline_ms", DEADLINE_MS), query.get("consistent", False), key)
+
+    def key(self, body: bytes, part: str = "") -> RequestKey | None:
+        """By the client's Idempotency-Key; None when he sent none."""
+        given = self.request.headers.get("Idempotency-Key")
+        if given is None:
+            return None
+        if _KEY.fullmatch(given) is None:
+            raise Rejected("bad_request", "Idempotency-Key must be 1 to 128 visible ASCII characters")
+        digest = hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+        return RequestKey(self.principal.name, f"{self.route.method} {self.route.path}", f"{given}{part}", digest)
+
+    def content_type(self) -> str:
+        """Of the body; Rejected when the route does not take it."""
+        headers = self.request.headers
+        given = headers.get("Content-Type", "")
+        name, _, rest = given.partition(";")
+        name = name.strip().lower()
+        taken = NDJSON_NAMES | {JSON} if self.route.lines else {JSON}
+        if name not in taken or (rest.strip() and "utf-8" not in rest.lower()):
+            what = f"{JSON} or {NDJSON}" if self.route.lines else JSON
+            raise Rejected("bad_request", f"Content-Type must be {what} in UTF-8, not {given[:100] or 'missing'}")
+        if headers.get("Content-Encoding", "identity") != "identity":
+            raise Rejected("bad_request", "compressed bodies are not taken: send it without Content-Encoding")
+        return name
+
+    async def json(self, content_type: str = "") -> tuple[Any, RequestKey | None]:
+        """The checked body, and the name under which the write is remembered."""
+        if not content_type:
+            self.content_type()
+        raw = await self._body()
+        try:
+            value = decode(raw)
+        except ValueError as error:
+            raise Rejected("bad_request", f"the body {error}") from None
+        assert self.route.body is not None
+        return checked(self.route.body, value), self.key(raw)
+
+    async def _body(self) -> bytes:
+        if (self.request.content_length or 0) > BODY_BYTES_MAX:
+            raise _body_too_large()
+        content = self.invite()
+        if content.is_eof():
+            raw = content.read_nowait(-1)
+            if len(raw) > BODY_BYTES_MAX:
+                raise _body_too_large()
+            return raw
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(BODY_S_MAX):
+                while part := await content.readany():
+                    size += len(part)
+                    if size > BODY_BYTES_MAX:
+                        raise _body_too_large()
+                    parts.append(part)
+        except TimeoutError:
+            raise Rejected("bad_request", f"the body did not arrive within {BODY_S_MAX:g} s") from None
+        return b"".join(parts)
+
+    def invite(self) -> StreamReader:
+        """The body, to be read; a client that asks first is told to go on."""
+        request = self.request
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return request.content
+
+    def answer(self, value: object, status: int = 200) -> web.Response:
+        return web.Response(body=encode(value), status=status, headers=JSON_HEADERS)
+
+    async def start(self, content_type: str, **headers: str) -> web.StreamResponse:
+        """An answer whose body comes piece by piece. From here on a problem can only end the connection."""
+        sent = HEADERS | {"Content-Type": content_type} | {name.replace("_", "-"): v for name, v in headers.items()}
+        response = web.StreamResponse(headers=sent)
+        await response.prepare(self.request)
+        return response
+
+    def cut_off(self) -> None:
+        """End the connection so that the client sees that the body is not whole."""
+        if self.request.transport is not None:
+            self.request.transport.abort()
+
+    def enter_body(self) -> None:
+        if self.shared.bodies >= BODIES_MAX:
+            raise Unavailable("rate_limited", f"{BODIES_MAX} NDJSON bodies are under way at this node")
+        self.shared.bodies += 1
+
+    def leave_body(self) -> None:
+        self.shared.bodies -= 1
+
+
+def checked(kind: Kind, value: object) -> Any:
+    try:
+        return kind.check(value)
+    except ValueError as error:
+        raise rejected(list(faults_of(error, ""))) from None
+
+
+def _body_too_large() -> Rejected:
+    return Rejected("too_large", f"the body is over {BODY_BYTES_MAX} bytes; NDJSON may be of any length")

@@ -1,0 +1,186 @@
+"""OpenAPI 3.1 of the routes that are served, made of their own table and of the kinds that judge what comes in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from quvatlh.api.exchange import JSON, NDJSON, Route
+from quvatlh.api.params import Param
+from quvatlh.api.routes import ROUTES, params_of
+from quvatlh.api.tasks import FIELDS, TASK
+from quvatlh.service.pool import CODES
+
+PROBLEM: Final = "application/problem+json"
+PROBLEMS: Final = sorted(set(CODES.values()))
+
+_TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_TIME: Final = {"type": ["string", "null"], "format": "date-time"}
+
+
+def _answer(properties: Mapping[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
+    """Answers may grow: clients pass over what they do not know."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties if required is None else required),
+    }
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(name: str) -> dict[str, Any]:
+    return _answer(
+        {
+            "items": {"type": "array", "items": _ref(name)},
+            "next": {"type": ["string", "null"]},
+            "total": {"type": ["integer", "null"]},
+        }
+    )
+
+
+_IDS: Final = {"type": "array", "items": _TEXT}
+_EXISTING: Final = {"type": "object", "additionalProperties": {"enum": ["id", "unique"]}}
+_TASK: Final = {name: {} for name in FIELDS if name not in {"delay", "payload", "payload_base64"}} | {
+    "id": _TEXT,
+    "state": _TEXT,
+    "created_at": _TIME,
+    "started_at": _TIME,
+    "finished_at": _TIME,
+    "attempts": _COUNT,
+    "eta": {"type": ["object", "null"]},
+    "error": {"type": ["object", "null"]},
+    "result": {},
+    "actions": {"type": "array", "items": _ref("Action")},
+}
+_ACTION: Final = {
+    "id": _TEXT,
+    "task": _TEXT,
+    "worker": _TEXT,
+    "token": _COUNT,
+    "attempt": _COUNT,
+    "state": _TEXT,
+    "started_at": _TIME,
+    "finished_at": _TIME,
+    "exit_code": {"type": ["integer", "null"]},
+    "signal": {"type": ["string", "integer", "null"]},
+    "error": {"type": ["object", "null"]},
+    "progress": {"type": ["object", "null"]},
+    "announcement": {},
+    "output_tail": {"type": ["string", "null"]},
+}
+_NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
+_GROUPS: Final = _answer({"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}})
+_TOKEN: Final = {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "created_at": _TIME, "revoked_at": _TIME}
+
+SCHEMAS: Final[Mapping[str, Any]] = {
+    "NewTask": dict(TASK.schema),
+    "Added": _answer({"ids": _IDS, "index": _COUNT, "existing": _EXISTING}),
+    "AddedLine": _answer(
+        {"from": _COUNT, "to": _COUNT, "ids": _IDS, "index": _COUNT, "existing": _EXISTING, "problem": _ref("Problem")},
+        ("from", "to"),
+    ),
+    "Done": _answer({"matched": _COUNT, "done": _COUNT, "index": _COUNT}),
+    "AddedOrDone": {"oneOf": [_ref("Added"), _ref("Done")]},
+    "BulkStarted": _answer({"bulk": _TEXT}),
+    "Bulk": _answer({"id": _TEXT, "matched": _COUNT, "done": _COUNT, "state": {"enum": ["working", "done"]}}),
+    "Task": _answer(_TASK),
+    "Tasks": _list("Task"),
+    "TasksOrGroups": {"oneOf": [_ref("Tasks"), _GROUPS]},
+    "Action": _answer(_ACTION),
+    "Actions": _list("Action"),
+    "Cluster": _answer(
+        {
+            "master": {"type": ["string", "null"]},
+            "term": _COUNT,
+            "index": _COUNT,
+            "node": _TEXT,
+            "nodes": {"type": "array", "items": _answer(_NODE | {"lag": {}})},
+        }
+    ),
+    "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),
+    "Tokens": _list("Token"),
+    "Status": _answer({"status": _TEXT}),
+    "Anything": {},
+    "Problem": _answer(
+        {
+            "type": _TEXT,
+            "title": _TEXT,
+            "status": {"enum": PROBLEMS},
+            "code": {"enum": list(CODES)},
+            "detail": _TEXT,
+            "errors": {"type": "array", "items": _answer({"path": _TEXT, "message": _TEXT})},
+        }
+    ),
+}
+
+
+def document(routes: Sequence[Route] = ROUTES, version: str = "1") -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Qu'vatlh", "version": version},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": dict(SCHEMAS),
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"{(\w+)}", route.path)
+    ]
+    parameters += [_parameter(name, param) for name, param in params_of(route).items()]
+    if route.remembered:
+        key = {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[\x21-\x7e]+$"}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(route),
+        "summary": route.about,
+        "parameters": parameters,
+        "responses": _responses(route),
+    }
+    if route.body is not None:
+        operation["requestBody"] = {"required": True, "content": _request(route)}
+    if route.open:
+        operation["security"] = []
+    return operation
+
+
+def _operation_id(route: Route) -> str:
+    return f"{route.method.lower()}_{'_'.join(re.findall(r'[a-z0-9]+', route.path)) or 'root'}"
+
+
+def _parameter(name: str, param: Param) -> dict[str, Any]:
+    about = {"description": param.about} if param.about else {}
+    return {"name": name, "in": "query", "schema": dict(param.kind.schema)} | about
+
+
+def _request(route: Route) -> dict[str, Any]:
+    assert route.body is not None
+    content: dict[str, Any] = {JSON: {"schema": dict(route.body.schema)}}
+    if route.lines:
+        content[NDJSON] = {"schema": {"type": "string", "description": "one NewTask a line"}}
+    return content
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status, name in route.answers.items():
+        is_type = "/" in name
+        content: dict[str, Any] = {name: {"schema": _TEXT}} if is_type else {JSON: {"schema": _ref(name)}}
+        if route.lines and status == 200:
+            content[NDJSON] = {"schema": {"type": "string", "description": "one AddedLine a cut"}}
+        responses[str(status)] = {"description": route.about, "content": content}
+    problem = {"description": "A problem", "content": {PROBLEM: {"schema": _ref("Problem")}}}
+    return responses | {str(status): problem for status in PROBLEMS if str(status) not in responses}

@@ -1,0 +1,241 @@
+"""The HTTP server: connections by aiohttp, everything else by our own table.
+
+A request passes the guard, then the table, then its handler; what it raises becomes a problem of one of the four kinds.
+Anything else that a handler raises is a bug: the client is told an id, the log the story, and the daemon decides to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from quvatlh.api import openapi, problems
+from quvatlh.api.exchange import Exchange, Route, Shared
+from quvatlh.api.formats import encode
+from quvatlh.api.guard import ANYBODY, Guard
+from quvatlh.api.meter import Meter
+from quvatlh.api.params import decoded, parse
+from quvatlh.api.routes import Table
+from quvatlh.api.stream import Streams
+from quvatlh.config import address
+from quvatlh.service.pool import Broken, Pool, Problem, Rejected
+
+Note = Callable[..., None]
+"""note("request", path="/v1/tasks", ...), as observe.logs.noter makes it."""
+
+LOGGER: Final = logging.getLogger(__name__)
+HEAD_BYTES_MAX: Final = 16 * 1024
+"""Of a request line, and of each header."""
+KEEPALIVE_S: Final = 75.0
+LINGER_S: Final = 2.0
+"""So long the rest of a refused body is read, so that the client sees the answer and not a reset."""
+STOP_S: Final = 5.0
+NOWHERE: Final = "(none)"
+"""The route, in numbers, of what leads nowhere."""
+
+
+class ListenRefused(OSError):
+    """The address or the TLS files cannot be used; the message says which, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    listen: str = "127.0.0.1:7420"
+    """host:port. Port 0 takes any free one."""
+    cert: str | None = None
+    key: str | None = None
+    """Paths of PEM files: both or none."""
+    hosts: tuple[str, ...] = ()
+    """Names, beside its addresses, under which this node is reached."""
+
+
+class Server:
+    """One listening socket and what is asked through it."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        options: Options,
+        *,
+        note: Note | None = None,
+        on_broken: Callable[[BaseException], None] = lambda _: None,
+        streams: Streams | None = None,
+    ) -> None:
+        self._options = options
+        self._table = Table()
+        self._guard = Guard(pool, (*options.hosts, address.parse(options.listen).host))
+        self._note = note
+        self._on_broken = on_broken
+        self.streams = streams or Streams()
+        self.shared = Shared(pool, Meter(), self.streams, self._broken)
+        self.shared.documents["openapi"] = encode(openapi.document())
+        self._web: _WebServer | None = None
+        self._listener: asyncio.Server | None = None
+        self._stopping = False
+
+    async def start(self) -> str:
+        """Listen; the bound host:port. ListenRefused when that cannot be."""
+        host, port = address.parse(self._options.listen)
+        context = tls_context(self._options.cert, self._options.key)
+        self._web = _WebServer(self._handle, handler_cancellation=True, **_LIMITS)
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(self._web, host, port, ssl=context, backlog=1024)
+        except OSError as error:
+            raise ListenRefused(
+                f"http.listen: cannot listen at {self._options.listen}: {error.strerror or error}"
+            ) from None
+        bound = self._listener.sockets[0].getsockname()
+        return f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+
+    async def stop(self, grace_s: float = STOP_S) -> None:
+        """Nothing new; streams end; what is under way may finish for so long."""
+        self._stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        self.streams.end_all()
+        if self._web is not None:
+            self._web.pre_shutdown()
+            await self._web.shutdown(grace_s)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        started = asyncio.get_running_loop().time()
+        answering = _Answering(request)
+        try:
+            response = await self._answer(answering)
+        except Problem as problem:
+            response = self._problem(answering, problem)
+        except (ConnectionError, asyncio.CancelledError):
+            self._count(answering, 499, started)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the node stops
+            response = self._problem(answering, Broken(self._broken(error)))
+        self._count(answering, response.status, started)
+        return response
+
+    async def _answer(self, answering: _Answering) -> web.StreamResponse:
+        request = answering.request
+        method, (path, _, query) = request.method, request.raw_path.partition("?")
+        local = request.transport.get_extra_info("sockname") if request.transport else None
+        self._guard.check_place(method, request.headers, local[0] if isinstance(local, tuple) else "")
+        routes, parts = self._table.find(path, method)
+        route = answering.route = routes.get(method)
+        if route is None or not route.open:
+            answering.principal = self._guard.principal(request.headers)
+        if route is None:
+            raise self._nowhere(answering, path, routes.keys())
+        given = parse(query, self._table.params[route.method, route.path]) if query else {}
+        return await route.handler(Exchange(request, route, self.shared, answering.principal, parts, given))
+
+    def _nowhere(self, answering: _Answering, path: str, methods: Any) -> Rejected:
+        """The closed list has no code for a wrong method; `Allow` tells it from a wrong path."""
+        what = decoded(path)[:100]
+        if not methods:
+            return Rejected("not_found", f"there is nothing at {what!r}; see /openapi.json")
+        answering.allow = ", ".join(sorted(methods))
+        return Rejected("not_found", f"{what!r} takes {answering.allow}, not {answering.request.method[:20]}")
+
+    def _problem(self, answering: _Answering, problem: Problem) -> web.StreamResponse:
+        if answering.request.writer.output_size:  # the head is out already: only the end of the connection can tell
+            if answering.request.transport is not None:
+                answering.request.transport.abort()
+            raise ConnectionResetError(problem.detail)
+        return problems.response(problem, **({"Allow": answering.allow} if answering.allow else {}))
+
+    def _broken(self, error: BaseException) -> str:
+        """To the log with its story; to the client only where it stands there."""
+        incident = secrets.token_hex(8)
+        LOGGER.error("bug in the HTTP interface, incident %s", incident, exc_info=error)
+        self._on_broken(error)
+        return f"a bug of this node; its log has the story as incident {incident}"
+
+    def _count(self, answering: _Answering, status: int, started: float) -> None:
+        seconds = asyncio.get_running_loop().time() - started
+        route: Route | None = answering.route
+        method = route.method if route else "*"
+        self.shared.meter.observe(method, route.path if route else NOWHERE, status, seconds)
+        if self._note is not None:
+            request = answering.request
+            self._note(
+                "request",
+                method=request.method,
+                path=request.raw_path.partition("?")[0],
+                status=status,
+                ms=round(seconds * 1000, 3),
+                client=request.remote,
+                token=answering.principal.name,
+            )
+
+
+class _Answering:
+    """What becomes known of a request on its way, for the numbers and the log."""
+
+    __slots__ = ("allow", "principal", "request", "route")
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self.request = request
+        self.route: Route | None = None
+        self.principal = ANYBODY
+        self.allow = ""
+
+
+_LIMITS: Final[dict[str, Any]] = {
+    "access_log": None,
+    "auto_decompress": False,
+    "keepalive_timeout": KEEPALIVE_S,
+    "lingering_time": LINGER_S,
+    "max_line_size": HEAD_BYTES_MAX,
+    "max_field_size": HEAD_BYTES_MAX,
+    "logger": logging.getLogger("quvatlh.http"),
+}
+
+
+class _WebServer(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(RequestHandler):
+    """Speaks problem+json also where the bytes are no HTTP at all."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,  # noqa: ARG002 - as inherited
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer is under way already")
+        if status < 500:
+            words = (message or "").strip().splitlines()
+            response = problems.response(
+                Rejected("bad_request", f"this is not HTTP/1.1: {words[0] if words else status}")
+            )
+        else:
+            response = problems.response(Broken("a bug of this node"))
+        response.force_close()
+        return response
+
+
+def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    if cert is None or key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(cert, key)
+    except OSError as error:  # ssl.SSLError too
+        raise ListenRefused(f"http.tls: cannot use {cert} with {key}: {error.strerror or error}") from None
+    return context

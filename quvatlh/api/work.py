@@ -1,0 +1,178 @@
+"""`work`: what a task runs, as YAML text or as the same in JSON, into the map that `core.model.Work` is written as.
+
+Text is read by `codec.work`, native commands and all surroundings are judged by `core.work`; neither is repeated here.
+What is left: the forms that are no native commands, so far as their outermost shape goes (their adapters know the rest),
+and the bounds of the model. A task's work keeps the form it was given in, so that it can be shown again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from quvatlh.api.checks import (
+    Fault,
+    Faults,
+    Field,
+    Kind,
+    anything,
+    boolean,
+    list_of,
+    map_of,
+    matching,
+    named,
+    object_of,
+    shown,
+    text,
+    unknown,
+)
+from quvatlh.api.formats import encode
+from quvatlh.codec.work import read
+from quvatlh.core import work as native
+from quvatlh.core.limits import LIST_ITEMS_MAX, TEXT_CHARS_MAX
+
+SURROUNDINGS: Final = ("env", "cwd", "user", "stdin", "rlimits")
+FORMS: Final = (*native.FORMS, *native.OTHER_FORMS)
+PYTHON_PARTS: Final = ("args", "kwargs", "environment")
+KNOWN: Final = frozenset({*FORMS, *PYTHON_PARTS, *SURROUNDINGS})
+_STAND_IN: Final = {"shell": ":"}
+"""Lets the surroundings of another form be judged like those of a native command."""
+
+_FREE = map_of(text(256), anything())
+_OTHER = object_of(
+    {
+        "python": Field(matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "pkg.mod:function", 1024)),
+        "args": Field(list_of(anything())),
+        "kwargs": Field(_FREE),
+        "environment": Field(named()),
+        "http": Field(_FREE),
+        "warm": Field(_FREE),
+        "pull": Field(boolean()),
+    }
+)
+_ARGV_SCHEMA: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": LIST_ITEMS_MAX}
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "command": _ARGV_SCHEMA,
+        "shell": {"type": "string"},
+        "commands": {"type": "array", "items": {"anyOf": [_ARGV_SCHEMA, {"type": "string"}]}, "minItems": 1},
+        **_OTHER.schema["properties"],
+        "env": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+        "cwd": {"type": "string", "pattern": "^/"},
+        "user": {"type": "string"},
+        "stdin": {"type": "string"},
+        "rlimits": {
+            "type": "object",
+            "properties": {name: {} for name in native.RLIMITS},
+            "additionalProperties": False,
+        },
+    },
+    "additionalProperties": False,
+}
+
+
+def check(given: Any) -> dict[str, Any]:
+    if type(given) is str:
+        given = _read(given)
+    elif _is_plain(given):
+        return given  # type: ignore[no-any-return]
+    if type(given) is not dict:
+        raise ValueError(f"must be YAML text or an object, not {shown(given)}")
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
+    form = _form(given)
+    return _native(given, form) if form in native.FORMS else _other(given, form)
+
+
+def _is_plain(given: Any) -> bool:
+    """The commonest work by far, {command: [texts]}: what holds here is less than `core.work` allows."""
+    argv = given.get("command") if type(given) is dict and len(given) == 1 else None
+    if type(argv) is not list or not 0 < len(argv) <= 64 or not argv[0]:
+        return False
+    return all(type(each) is str and len(each) < 1024 and "\0" not in each for each in argv)
+
+
+def _read(source: str) -> Any:
+    try:
+        return read(source)
+    except native.WorkError as error:
+        raise _faults(error) from None
+
+
+def _form(given: dict[str, Any]) -> str:
+    strangers = [name for name in given if name not in KNOWN]
+    if strangers:
+        raise Faults(*(unknown(name, KNOWN) for name in strangers))
+    forms = [form for form in FORMS if form in given]
+    if len(forms) != 1:
+        raise ValueError(f"must have exactly one of {', '.join(FORMS)}, not {' and '.join(forms) or 'none'}")
+    stray = [name for name in PYTHON_PARTS if name in given] if forms != ["python"] else []
+    if stray:
+        raise Faults(*(Fault(f".{name}", "goes with python only") for name in stray))
+    return forms[0]
+
+
+def _native(given: dict[str, Any], form: str) -> dict[str, Any]:
+    checked = _judged(given)
+    commands = [list(argv) for argv in checked.commands]
+    what: Any = commands if form == "commands" else commands[0] if form == "command" else commands[0][-1]
+    return _bounded({form: what} | _surroundings(checked))
+
+
+def _other(given: dict[str, Any], form: str) -> dict[str, Any]:
+    around = {name: given.pop(name) for name in SURROUNDINGS if name in given}
+    made: dict[str, Any] = _OTHER.check(given)
+    size = len(encode(made))
+    if size > native.WORK_BYTES_MAX:
+        raise Faults(Fault(f".{form}", f"has {size} bytes; at most {native.WORK_BYTES_MAX}"))
+    return _bounded(made | _surroundings(_judged(_STAND_IN | around))) if around else made
+
+
+def _judged(given: dict[str, Any]) -> native.Work:
+    try:
+        return native.check(given)
+    except native.WorkError as error:
+        raise _faults(error) from None
+
+
+def _faults(error: native.WorkError) -> Faults:
+    return Faults(*(Fault(_relative(fault.path), fault.message) for fault in error.faults))
+
+
+def _relative(path: str) -> str:
+    return f".{path}" if path and path[0] != "[" else path
+
+
+def _surroundings(checked: native.Work) -> dict[str, Any]:
+    around = {
+        "env": dict(checked.env),
+        "cwd": checked.cwd,
+        "user": checked.user,
+        "stdin": checked.stdin,
+        "rlimits": dict(checked.rlimits),
+    }
+    return {name: value for name, value in around.items() if value not in (None, {})}
+
+
+def _bounded(work: dict[str, Any]) -> dict[str, Any]:
+    """By the bounds of core.model.Work, where `core.work` allows more."""
+    for name in ("command", "commands", "shell", "env", "cwd", "stdin"):
+        for each in _texts(work.get(name)):
+            if len(each) > TEXT_CHARS_MAX:
+                raise Faults(Fault(f".{name}", f"holds a text of {len(each)} characters; at most {TEXT_CHARS_MAX}"))
+    argvs = [work["command"]] if "command" in work else work.get("commands", [])
+    if any(len(argv) > LIST_ITEMS_MAX for argv in argvs):
+        raise ValueError(f"has a command of more than {LIST_ITEMS_MAX} arguments")
+    return work
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list):
+        return [text for each in value for text in _texts(each)]
+    return []
+
+
+WORK: Final = Kind(check, {"anyOf": [{"type": "string", "description": "YAML"}, _SCHEMA]})

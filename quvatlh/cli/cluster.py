@@ -1,0 +1,108 @@
+"""`quvatlh cluster`: who is in it, who shall be, and its state as a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from quvatlh.cli.printing import GAP, Table, count, plain, print_json, say
+from quvatlh.cli.progress import progress
+from quvatlh.cli.restore import restore
+from quvatlh.cli.session import Session, speaks_http
+from quvatlh.cli.status import ExitStatus
+from quvatlh.client import Client
+
+Json = dict[str, Any]
+
+
+@click.group()
+def cluster() -> None:
+    """Nodes, backup and restore."""
+
+
+cluster.add_command(restore)
+
+
+@cluster.command()
+@speaks_http
+def status(session: Session) -> None:
+    """Who is in the cluster, who leads it, how far each node is."""
+    _print_cluster(session, session.run(lambda client: client.cluster()))
+
+
+@cluster.command()
+@click.argument("node_id", metavar="ID")
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--name", metavar="N", help="What people call the node. [default: its id]")
+@click.option("--http", metavar="H:P", help="Where it answers HTTP, as the others tell it.")
+@speaks_http
+def add(session: Session, node_id: str, address: str, *, name: str | None, http: str | None) -> None:
+    """Admit a node. It tells its ID and its peer address HOST:PORT when it starts and finds no cluster of its own."""
+    given = {"id": node_id, "peer": address, "name": name, "http": http}
+    member = {key: value for key, value in given.items() if value is not None}
+    _print_cluster(session, session.run(lambda client: client.add_member(member), only_one=True))
+
+
+@cluster.command()
+@click.argument("node_id", metavar="ID")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@speaks_http
+def remove(session: Session, node_id: str, *, yes: bool) -> None:
+    """Remove a node for good: its data directory cannot come back."""
+    question = f"Remove {node_id}? It can come back only as a new node, with an empty data directory."
+    if session.around.asks and not yes and not click.confirm(question, err=True):
+        say("nothing was changed")
+        sys.exit(ExitStatus.REJECTED)
+    _print_cluster(session, session.run(lambda client: client.remove_member(node_id)))
+
+
+@cluster.command(short_help="Write the state of the cluster to a file.")
+@click.argument("file", metavar="FILE")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@speaks_http
+def backup(session: Session, file: str, *, force: bool) -> None:
+    """Write the state of the cluster to FILE: whole, or not at all. `cluster restore` makes a new cluster of it."""
+    if os.path.exists(file) and not force:
+        say(f"quvatlh: {file} is there already; --force overwrites it")
+        sys.exit(ExitStatus.REJECTED)
+
+    async def work(client: Client) -> int:
+        with progress("backup", session.around, in_bytes=True) as report:
+            return await client.backup().to(file, lambda size: report(size, None))
+
+    size = session.run(work)
+    if session.as_json:
+        print_json({"file": file, "bytes": size})
+    else:
+        click.echo(f"wrote {file}, {count(size, 'byte')}")
+
+
+def _print_cluster(session: Session, found: Json) -> None:
+    if session.as_json:
+        print_json(found)
+        return
+    master = found.get("master")
+    leads = f"master {plain(master)}" if master else click.style("no master", fg="red")
+    click.echo(f"{leads}, term {found['term']}, log index {found['index']:,}, as node {plain(found['node'])} sees it")
+    heads: list[str] = ["NODE", "STATE", "LAG", "ID", "PEER", "HTTP"]
+    rows = [_row(node, master) for node in found["nodes"]]
+    width = sum(max(len(cell) for cell in column) + len(GAP) for column in zip(heads, *rows, strict=True))
+    if session.around.columns is not None and width - len(GAP) > session.around.columns:
+        heads, rows = heads[:-1], [row[:-1] for row in rows]  # half an address is none
+    Table(heads, session.around.columns).print(rows)
+
+
+def _row(node: Json, master: str | None) -> list[str]:
+    lag = node.get("lag")
+    mark = " *" if node.get("name") == master and master else ""
+    return [
+        f"{node.get('name') or '-'}{mark}",
+        node.get("state") or "-",
+        "-" if lag is None else f"{lag:,}",
+        node["id"],
+        node.get("peer") or "-",
+        node.get("http") or "-",
+    ]

@@ -1,0 +1,52 @@
+"""Groups of commands whose modules are read when they are called: `ls` does not pay for what `run` needs."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+INTERRUPTED = 128 + 2
+"""As a shell tells of a program that SIGINT ended."""
+
+
+class LazyGroup(click.Group):
+    """`lazily` maps a command's name to `module:attribute` and its one line of help, in the order of the help text."""
+
+    def __init__(self, *args: Any, lazily: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazily = lazily
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as inherited
+        return list(self._lazily)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as inherited
+        if cmd_name not in self._lazily:
+            return None
+        module, _, attribute = self._lazily[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as inherited
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in self._lazily.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self._lazily and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self._lazily, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ctrl-C is no news to who pressed it."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            ctx.exit(INTERRUPTED)

@@ -1,0 +1,83 @@
+"""`quvatlh logs`: what a task wrote, stdout to stdout and stderr to stderr, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import click
+
+from quvatlh.cli.session import Session, speaks_http
+from quvatlh.cli.waiting import FINISHED
+from quvatlh.client import Client
+
+Stream = Literal["stdout", "stderr"]
+STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+Json = dict[str, Any]
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the task has finished, over its retries too.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only this one.")
+@click.option("--action", metavar="ID", help="Of this run. [default: the last]")
+@speaks_http
+def logs(session: Session, task_id: str, *, follow: bool, stream: str | None, action: str | None) -> None:
+    """Print what a task wrote: its stdout to stdout, its stderr to stderr."""
+    wanted = STREAMS if stream is None else (cast("Stream", stream),)
+    reader = _Reader(session, task_id, wanted)
+    if follow and action is None:
+        session.run(reader.follow)
+    else:
+        session.run(lambda client: reader.once(client, action, follow=follow))
+
+
+class _Reader:
+    def __init__(self, session: Session, task_id: str, streams: Sequence[Stream]) -> None:
+        self._session = session
+        self._task_id = task_id
+        self._streams = streams
+
+    async def once(self, client: Client, action: str | None, *, follow: bool = False) -> None:
+        if action is None:
+            task = await client.task(self._task_id)
+            action = _last(task)
+            if action is None:
+                self._session.hint(f"{self._task_id} is {task['state']}: nothing has run yet")
+        tails = await asyncio.gather(*(self._copy(client, each, action, follow=follow) for each in self._streams))
+        if any(tails):
+            self._session.hint("its worker is gone: this is the end of the output, as it came with the report")
+
+    async def follow(self, client: Client) -> None:
+        """Run after run. What happens is watched from before the first look, so that nothing falls between."""
+        since = str((await client.cluster())["index"])
+        happened = client.events(since, id=self._task_id)
+        seen: str | None = None
+        while True:
+            task = await client.task(self._task_id)
+            action = _last(task)
+            if action not in {None, seen}:
+                seen = action
+                await self.once(client, action, follow=True)
+            elif task["state"] in FINISHED:
+                return
+            else:
+                if seen is None:
+                    self._session.hint(f"{self._task_id} is {task['state']}: waiting for it to start")
+                await anext(happened)
+
+    async def _copy(self, client: Client, stream: Stream, action: str | None, *, follow: bool) -> bool:
+        """Whether it was only the tail."""
+        log = client.log(self._task_id, stream, action=action, follow=follow)
+        to = (sys.stdout if stream == "stdout" else sys.stderr).buffer
+        async for chunk in log:
+            to.write(chunk)
+            to.flush()
+        return log.tail_only
+
+
+def _last(task: Json) -> str | None:
+    actions = task.get("actions")
+    return actions[-1]["id"] if actions else None

@@ -1,0 +1,157 @@
+"""`quvatlh ls`: the filters of GET /v1/tasks, as a table or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from quvatlh.cli.printing import Table, age, count, print_json, summary, time_text
+from quvatlh.cli.session import Session, seconds, speaks_http
+from quvatlh.client import Client
+
+PAGE = 1000
+"""The most that a node gives at once."""
+LIMIT = 100
+STATES = ("scheduled", "pending", "claimed", "running", "retrying", "succeeded", "failed", "deleted")
+SORTS = ("created_at", "at", "finished_at", "priority")
+GROUPS = ("state", "queue", "group", "name", "worker", "key", "error")
+NOTHING = "no tasks"
+
+Json = dict[str, Any]
+
+
+class States(click.ParamType[str]):
+    """One or more, with commas."""
+
+    name = "state"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        for each in str(value).split(","):
+            if each not in STATES:
+                self.fail(f"{each!r} is none of {', '.join(STATES)}", param, ctx)
+        return str(value)
+
+
+def filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
+
+
+_FILTERS = (
+    click.option("--state", type=States(), multiple=True, metavar="S[,S...]", help=f"One of {', '.join(STATES)}."),
+    click.option("--queue", metavar="Q", help="In this queue."),
+    click.option("--group", metavar="G", help="Of this group."),
+    click.option("--name", metavar="N", help="Of this name."),
+    click.option("--worker", metavar="W", help="Awarded to this worker."),
+    click.option("--key", metavar="K", help="Of this flow or tenant."),
+    click.option("--tag", metavar="T", help="That ask for this tag."),
+    click.option("--error", metavar="CODE", help="That failed with this code."),
+    click.option("--q", "-q", metavar="TEXT", help="With this text in id, name, key, error or work."),
+    *(
+        click.option(f"--{stem}-{side}", metavar="TIME", help=f"{words} {side} this time, or so long ago.")
+        for stem, words in (("created", "Added"), ("at", "Due"), ("finished", "Finished"))
+        for side in ("after", "before")
+    ),
+)
+
+
+@click.command()
+@filters
+@click.option(
+    "--sort",
+    type=click.Choice([f"{sign}{each}" for each in SORTS for sign in ("", "-")]),
+    default="-created_at",
+    metavar="FIELD",
+    help=f"{', '.join(SORTS)}; with - the other way round. [default: -created_at]",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=LIMIT, metavar="INT", help=f"At most so many. [default: {LIMIT}]"
+)
+@click.option("--all", "is_all", is_flag=True, help="Every one of them, however many.")
+@click.option("--group-by", type=click.Choice(GROUPS), metavar="FIELD", help=f"Count by {', '.join(GROUPS)}.")
+@speaks_http
+def ls(session: Session, *, sort: str, limit: int, is_all: bool, group_by: str | None, **wanted: Any) -> None:  # fmt: skip
+    """List tasks, the newest first."""
+    query = {name: _moment(name, value, session) for name, value in wanted.items() if value}
+    if group_by is not None:
+        _print_groups(session, session.run(lambda client: client.tasks(**query, group_by=group_by)), group_by)
+        return
+    listing = _Listing(session)
+
+    async def work(client: Client) -> None:
+        left: int | None = None if is_all else limit
+        cursor: str | None = None
+        while True:
+            page = await client.tasks(**query, sort=sort, limit=min(left or PAGE, PAGE), cursor=cursor)
+            listing.print(page["items"])
+            cursor = page["next"]
+            left = None if left is None else left - len(page["items"])
+            if cursor is None or left == 0:
+                listing.end(page["total"], is_more=cursor is not None)
+                return
+
+    session.run(work)
+
+
+def _moment(name: str, value: Any, session: Session) -> Any:
+    """Of a filter by time: `2h` is two hours ago."""
+    if not name.endswith(("_after", "_before")):
+        return value
+    span_s = seconds(value)
+    return value if span_s is None else time_text(session.around.wall_ms() - round(span_s * 1000))
+
+
+class _Listing:
+    """Page by page, so that a million tasks need no more memory than one page."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._table: Table | None = None
+        self._has_queue = False
+        self._shown = 0
+
+    def print(self, tasks: list[Json]) -> None:
+        self._shown += len(tasks)
+        if self._session.as_json:
+            for task in tasks:
+                print_json(task)
+        elif tasks:
+            if self._table is None:
+                self._has_queue = any(task["queue"] != "default" for task in tasks)
+                queue = ["QUEUE"] if self._has_queue else []
+                self._table = Table(["ID", "STATE", *queue, "AGE", "TASK"], self._session.around.columns)
+            self._table.print([self._row(task) for task in tasks])
+
+    def end(self, total: int | None, *, is_more: bool) -> None:
+        if not self._shown:
+            self._session.hint(NOTHING)
+        elif is_more:
+            of = f" of {total:,}" if total is not None and total > self._shown else ""
+            self._session.hint(f"{self._shown:,}{of} shown; --all shows every one")
+
+    def _row(self, task: Json) -> list[object]:
+        queue = [task["queue"]] if self._has_queue else []
+        return [
+            task["id"],
+            task["state"],
+            *queue,
+            age(task["created_at"], self._session.around.wall_ms()),
+            summary(task),
+        ]
+
+
+def _print_groups(session: Session, answer: Json, by: str) -> None:
+    groups = answer["groups"]
+    if session.as_json:
+        for group in groups:
+            print_json(group)
+    elif groups:
+        Table(["COUNT", by.upper()], session.around.columns).print(
+            [[f"{group['count']:,}", "-" if group["value"] is None else group["value"]] for group in groups]
+        )
+        session.hint(count(sum(group["count"] for group in groups), "task"))
+    else:
+        session.hint(NOTHING)

@@ -1,0 +1,136 @@
+"""`quvatlh show`: one task as people want to see it: what it is, how it stands, what its runs came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from quvatlh.cli.printing import (
+    Table,
+    between,
+    count,
+    plain,
+    plain_lines,
+    print_json,
+    styled,
+    value_words,
+    when,
+    work_words,
+)
+from quvatlh.cli.session import Session, speaks_http
+
+Json = dict[str, Any]
+
+DEFAULTS = {
+    "group": "default",
+    "kind": "job",
+    "queue": "default",
+    "balancable": True,
+    "priority": 0,
+    "cost": 1,
+    "slots": 1,
+    "delivery": "at-least-once",
+    "lease": "2s",
+}
+"""Not shown when they are as usual."""
+FIELDS = ("kind", "group", "queue", "priority", "key", "tags", "limit", "queue_limit", "slots", "cost", "delivery",
+          "lease", "timeout", "balancable")  # fmt: skip
+ATTEMPTS_DEFAULT = 25
+LABEL = 10
+TAIL_LINES = 10
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@speaks_http
+def show(session: Session, task_id: str) -> None:
+    """Show one task, with its runs."""
+    task = session.run(lambda client: client.task(task_id))
+    if session.as_json:
+        print_json(task)
+        return
+    now_ms = session.around.wall_ms()
+    click.echo(f"{click.style(plain(task['id']), bold=True)}  {styled(task['state'])}")
+    for label, value in _pairs(task, now_ms):
+        click.echo(f"  {click.style(label.ljust(LABEL), dim=True)} {value}")
+    _print_actions(session, task.get("actions") or [])
+
+
+def _pairs(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
+    name = task.get("name")
+    if name and name != task["id"]:
+        yield "name", plain(name)
+    yield "work", plain(work_words(task.get("work")))
+    yield from _surroundings(task.get("work"))
+    for field in FIELDS:
+        value = task.get(field)
+        if value not in (None, [], DEFAULTS.get(field)):
+            yield field.replace("_", " "), plain(", ".join(map(str, value)) if isinstance(value, list) else value)
+    unique = task.get("unique")
+    if unique:
+        yield "unique", plain(f"while {unique.get('while')}" + (f", key {unique['key']}" if unique.get("key") else ""))
+    yield from _payload(task)
+    yield from _times(task, now_ms)
+    yield from _outcome(task)
+
+
+def _surroundings(work: object) -> Iterator[tuple[str, str]]:
+    if isinstance(work, dict):
+        for field in ("cwd", "user"):
+            if work.get(field):
+                yield field, plain(work[field])
+        if work.get("env"):
+            yield "env", plain(", ".join(work["env"]))
+
+
+def _payload(task: Json) -> Iterator[tuple[str, str]]:
+    if "payload_base64" in task:
+        yield "payload", f"{count(len(task['payload_base64']) * 3 // 4, 'byte')}"
+    elif task.get("payload") is not None:
+        yield "payload", value_words(task["payload"])
+
+
+def _times(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
+    yield "created", when(task.get("created_at"), now_ms)
+    if task["state"] in {"scheduled", "retrying"} and task.get("at"):
+        yield "due", when(task.get("at"), now_ms)
+    for label, field in (("expires", "expires"), ("started", "started_at"), ("finished", "finished_at")):
+        if task.get(field):
+            took = between(task.get("started_at"), task["finished_at"]) if field == "finished_at" else ""
+            yield label, when(task[field], now_ms) + (f", after {took}" if took else "")
+
+
+def _outcome(task: Json) -> Iterator[tuple[str, str]]:
+    most = (task.get("retry") or {}).get("attempts")
+    if task.get("attempts") or most not in {None, ATTEMPTS_DEFAULT}:
+        yield (
+            "attempts",
+            f"{task.get('attempts', 0)}" + (f" of {most}" if most and task.get("kind") != "service" else ""),
+        )
+    error = task.get("error")
+    if error:
+        yield "error", click.style(plain(error.get("text") or error.get("code")), fg="red")
+    if task.get("result") is not None:
+        yield "result", value_words(task["result"])
+
+
+def _print_actions(session: Session, actions: list[Json]) -> None:
+    if not actions:
+        return
+    click.echo()
+    Table(["RUN", "STATE", "TOOK", "EXIT", "WORKER"], session.around.columns).print([_row(one) for one in actions])
+    tail = plain_lines(actions[-1].get("output_tail") or "")
+    if tail:
+        more = f", the last {TAIL_LINES} lines" if len(tail) > TAIL_LINES else ""
+        click.echo(f"\nOutput{more} (all of it: quvatlh logs {plain(actions[-1].get('task', 'ID'))}):")
+        for line in tail[-TAIL_LINES:]:
+            click.echo(f"  | {line}")
+
+
+def _row(action: Json) -> list[object]:
+    code, signal = action.get("exit_code"), action.get("signal")
+    ended = f"signal {signal}" if signal is not None else "-" if code is None else code
+    took = between(action.get("started_at"), action.get("finished_at")) or "-"
+    return [action.get("attempt", "-"), action.get("state", "-"), took, ended, action.get("worker") or "-"]

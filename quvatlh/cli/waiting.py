@@ -1,0 +1,96 @@
+"""Waiting for the end of tasks: many at once, each by one long question to whichever node answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from quvatlh.cli.printing import between, plain, plain_lines, print_json, styled
+from quvatlh.cli.progress import progress
+from quvatlh.cli.session import Session
+from quvatlh.cli.status import ExitStatus
+from quvatlh.client import Client
+
+WAIT_S = 30.0
+"""Of one question."""
+AT_ONCE = 64
+"""Questions at once: all tasks must finish anyway, so that the others lose nothing by waiting their turn."""
+FINISHED = frozenset({"succeeded", "failed", "deleted"})
+TAIL_LINES = 5
+
+Json = dict[str, Any]
+
+
+def until_finished(
+    session: Session, ids: Sequence[str], *, timeout_s: float | None, out: Callable[[str], None]
+) -> ExitStatus:
+    """Tells of each task in the order given when all are done, and what came of them together."""
+    if not ids:
+        return ExitStatus.DONE
+
+    async def work(client: Client) -> list[Json]:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        gate = asyncio.Semaphore(AT_ONCE)
+        finished = 0
+
+        async def one(task_id: str) -> Json:
+            nonlocal finished
+            async with gate:
+                task = await _await_one(client, task_id, deadline)
+            finished += is_finished(task)
+            report(finished, len(ids))
+            return task
+
+        with progress("waiting", session.around) as report:
+            report(0, len(ids))
+            return await asyncio.gather(*map(one, ids))
+
+    ends = session.run(work)
+    for task in ends:
+        _tell(session, task, out)
+    return _status(ends)
+
+
+def is_finished(task: Json) -> bool:
+    return task["state"] in FINISHED or (task.get("kind") == "service" and task["state"] == "running")
+
+
+async def _await_one(client: Client, task_id: str, deadline: float | None) -> Json:
+    loop = asyncio.get_running_loop()
+    while True:
+        left_s = WAIT_S if deadline is None else deadline - loop.time()
+        task = await client.task(task_id, wait_s=max(min(left_s, WAIT_S), 0.0))
+        if is_finished(task) or left_s <= 0:
+            return task
+
+
+def _status(ends: Sequence[Json]) -> ExitStatus:
+    if any(task["state"] in {"failed", "deleted"} for task in ends):
+        return ExitStatus.TASK_FAILED
+    return ExitStatus.DONE if all(map(is_finished, ends)) else ExitStatus.UNAVAILABLE
+
+
+def _tell(session: Session, task: Json, out: Callable[[str], None]) -> None:
+    if session.as_json:
+        print_json(task)
+        return
+    line = f"{task['id']} {styled(task['state'])}"
+    took = between(task.get("started_at"), task.get("finished_at"))
+    error = task.get("error") or {}
+    if error:
+        line += f": {plain(error.get('text') or error.get('code', ''))}"
+    elif not is_finished(task):
+        line += ": not finished yet"
+    elif took:
+        line += f" in {took}"
+    out(line)
+    if task["state"] == "failed":
+        for tail in plain_lines(_tail(task))[-TAIL_LINES:]:
+            out(f"  | {tail}")
+
+
+def _tail(task: Json) -> str:
+    actions = task.get("actions") or [{}]
+    return actions[-1].get("output_tail") or ""

@@ -1,0 +1,196 @@
+"""What a node can be asked (DESIGN.md section 9), one method each. Tasks and what else the wire knows stay plain dicts.
+
+Every write has an Idempotency-Key, the caller's or one made here, so that it may be repeated without harm. Readings that
+go on (lists, logs, events, backups) are iterators, and go on where they were when a node is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+from urllib.parse import quote
+
+import msgspec
+
+from quvatlh.client import streams
+from quvatlh.client.http import Answer, Http, Options, Request, new_key
+from quvatlh.client.segments import segments
+from quvatlh.client.streams import Download, Event, Log
+from quvatlh.client.uploads import Cut, Upload
+
+__all__ = ["Added", "Client", "Cut", "Done", "Download", "Event", "Json", "Log"]
+
+Json = dict[str, Any]
+ADD_TASKS_MAX: Final = 5000
+"""Of one event."""
+POLL_S: Final = 0.2
+"""How often a verb that is worked off is asked how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    ids: Sequence[str]
+    """`ids[i]` is the task that stands for `tasks[i]`."""
+    index: int
+    existing: Mapping[int, Literal["id", "unique"]]
+    """Positions where an older task stands for it, and by what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    matched: int
+    done: int
+    index: int | None
+    """None: it was more than one entry takes, and was worked off in many."""
+
+
+class Client:
+    """Entered, used by any number of coroutines, left."""
+
+    def __init__(self, options: Options, http: Http | None = None) -> None:
+        self.options = options
+        self._http = http or Http(options)
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+
+    # --- tasks ---
+
+    async def add(self, tasks: Sequence[Mapping[str, Any]], *, key: str | None = None) -> Added:
+        """One event, all or nothing."""
+        given = await self._write("POST", "/v1/events", {"event": "ADD", "tasks": tasks}, key)
+        existing = {int(position): how for position, how in given.get("existing", {}).items()}
+        return Added(given["ids"], given["index"], existing)
+
+    async def add_lines(self, read: Callable[[int], bytes], *, key: str | None = None) -> AsyncIterator[Cut]:
+        """NDJSON of any length; `read(n)` gives its next bytes, at most n, and b"" at the end. What became of each cut,
+        in order; a cut that was refused has its problem, and later ones go on. Its keys hang on `key` and the place in
+        the text: the same text again under the same key adds nothing twice."""
+        upload = Upload(self._http, key or new_key())
+        async for segment in segments(read):
+            if segment.lines:
+                async for cut in upload.send(segment):
+                    yield cut
+
+    async def tasks(self, /, **query: object) -> Json:
+        """One page: `{items, next, total}`, or `{groups}` with `group_by`. A list of values is given with commas."""
+        return await self._read("/v1/tasks", query)
+
+    async def all_tasks(self, /, **query: object) -> AsyncIterator[Json]:
+        """Task by task, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.tasks(**query, cursor=cursor)
+            for item in page["items"]:
+                yield item
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    async def task(self, task_id: str, *, wait_s: float = 0.0) -> Json:
+        """As it is when it has finished (a service: runs), or the wait is over."""
+        query = {"wait": f"{int(wait_s * 1000)}ms"} if wait_s > 0 else {}
+        return await self._read(_path("/v1/tasks", task_id), query, wait_s=wait_s)
+
+    async def actions(self, task_id: str) -> list[Json]:
+        found: list[Json] = (await self._read(f"{_path('/v1/tasks', task_id)}/actions", {}))["items"]
+        return found
+
+    async def result(self, task_id: str) -> Any:
+        return await self._read(f"{_path('/v1/tasks', task_id)}/result", {})
+
+    def log(
+        self,
+        task_id: str,
+        stream: Literal["stdout", "stderr"] = "stdout",
+        *,
+        action: str | None = None,
+        follow: bool = False,
+    ) -> Log:
+        """What an action wrote: the named one, else the last. With `follow` until the action has ended."""
+        query = _query({"stream": stream, "action": action, "follow": "1" if follow else None})
+        return Log(self._http, Request("GET", f"{_path('/v1/tasks', task_id)}/log", query))
+
+    async def act(
+        self,
+        verb: str,
+        *,
+        ids: Iterable[str] = (),
+        match: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        on_progress: Callable[[int, int], None] = lambda _done, _matched: None,
+    ) -> Done:
+        """A verb on tasks. Where they are so many that it is worked off, returns when it is done."""
+        which: Json = {"ids": list(ids)} if match is None else {"match": match}
+        given = await self._write("POST", _path("/v1/tasks", verb), which, key)
+        if "bulk" not in given:
+            return Done(given["matched"], given["done"], given["index"])
+        while True:
+            bulk = await self._read(_path("/v1/bulk", given["bulk"]), {})
+            on_progress(bulk["done"], bulk["matched"])
+            if bulk["state"] == "done":
+                return Done(bulk["matched"], bulk["done"], None)
+            await asyncio.sleep(POLL_S)
+
+    # --- what happens ---
+
+    def events(self, /, since: str | None = None, **query: object) -> AsyncIterator[Event]:
+        """What happens from `since` on, else from now on, without end; over nodes that are lost."""
+        return streams.events(self._http, self.cluster, since, _query(query))
+
+    # --- cluster ---
+
+    async def cluster(self) -> Json:
+        return await self._read("/v1/cluster", {})
+
+    async def add_member(self, member: Mapping[str, str], *, key: str | None = None) -> Json:
+        return await self._write("POST", "/v1/cluster/members", member, key)
+
+    async def remove_member(self, member_id: str, *, key: str | None = None) -> Json:
+        return await self._write("DELETE", _path("/v1/cluster/members", member_id), None, key)
+
+    def backup(self) -> Download:
+        """The state of the cluster, to be written to a file."""
+        return Download(self._http, Request("GET", "/v1/cluster/backup", silence_s=streams.SILENCE_S))
+
+    async def tokens(self) -> list[Json]:
+        found: list[Json] = (await self._read("/v1/tokens", {}))["items"]
+        return found
+
+    # --- inside ---
+
+    async def _read(self, path: str, query: Mapping[str, object], *, wait_s: float = 0.0) -> Json:
+        return await self._http.ask(Request("GET", path, _query(query), wait_s=wait_s), _value)
+
+    async def _write(self, method: str, path: str, value: object, key: str | None) -> Json:
+        body = None if value is None else msgspec.json.encode(value)
+        return await self._http.ask(Request(method, path, body=body, key=key or new_key()), _value)
+
+
+def _value(answer: Answer) -> Any:
+    return answer.json()
+
+
+def _path(*parts: str) -> str:
+    """The first part is a path, the others may be anything."""
+    return "/".join([parts[0], *(quote(part, safe=":") for part in parts[1:])])
+
+
+def _query(given: Mapping[str, object]) -> dict[str, str]:
+    """Without what was not given."""
+    return {name: _text(value) for name, value in given.items() if value is not None and value != ()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,235 @@
+"""One request to whichever node answers it, within a deadline: the only place that dials.
+
+A request keeps its bytes and its Idempotency-Key over all tries, so that a write that came through twice counts once and
+a failover is latency. What an answer means beyond yes and no is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from quvatlh.client import errors
+from quvatlh.client.errors import Problem
+from quvatlh.client.failures import why
+from quvatlh.client.places import URL_DEFAULT
+from quvatlh.client.tries import Tries
+
+T = TypeVar("T")
+
+DEADLINE_S = 10.0
+TRY_S = 2.0
+"""So long one of several nodes may take before another is asked: above every failover of section 8."""
+TRY_ALONE_S = 5.0
+"""The same where there is no other: the door's own default."""
+GRACE_S = 0.5
+"""For the way there and back, over what a node was told to take."""
+CONNECT_S = 1.0
+CONNECT_ALONE_S = 5.0
+KEEPALIVE_S = 60.0
+"""Below the server's 75 s: the client closes first, so that no request meets a connection that has just been closed."""
+ERROR_BYTES_MAX = 1024 * 1024
+"""Of a problem: above what a hundred faults take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    urls: tuple[str, ...] = (URL_DEFAULT,)
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    """PEM file of the authority that signed the nodes' certificates. None: those that the system trusts."""
+    deadline_s: float = DEADLINE_S
+    """So long a call asks around before it gives up."""
+    patient: bool = True
+    """False: when nobody listens at any address, that is told at once, not at the deadline."""
+    try_s: float | None = None
+    """So long one node may take before another is asked. None: TRY_S, or TRY_ALONE_S."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    """Encoded; behind the address of the node."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    """Idempotency-Key; every write has one."""
+    wait_s: float = 0.0
+    """So long the node was asked to wait before it answers."""
+    silence_s: float | None = None
+    """Of a stream: after so long without a byte the node counts as lost. None: never."""
+    deadline_s: float | None = None
+
+    @property
+    def is_write(self) -> bool:
+        return self.method != "GET"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+    def json(self) -> Any:
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            errors.not_ours(self.url, "no JSON")
+
+
+class Http:
+    """Connections to the nodes. Entered, used by any number of coroutines, left."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        clock: Callable[[], float] | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.options = options
+        self._clock = clock
+        self._pause = pause
+        self._alone = len(options.urls) == 1
+        self._preferred = 0
+        """The node that answered last."""
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        context = _tls(self.options.ca) if any(url.startswith("https:") for url in self.options.urls) else None
+        connector = aiohttp.TCPConnector(ssl=context or True, limit=0, keepalive_timeout=KEEPALIVE_S)
+        headers = {"User-Agent": "quvatlh"}
+        if self.options.token:
+            headers["Authorization"] = f"Bearer {self.options.token}"
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def ask(self, request: Request, judge: Callable[[Answer], T]) -> T:
+        """What `judge` makes of the whole answer; a Problem that it raises is treated as if the node had said it."""
+
+        async def once(url: str, left_s: float) -> T:
+            total_s = left_s + request.wait_s + GRACE_S
+            async with self._sent(request, url, left_s, total_s) as response:
+                return judge(Answer(response.status, response.headers, await response.read(), url))
+
+        return await self._persist(request, once)
+
+    @contextlib.asynccontextmanager
+    async def opened(self, request: Request) -> AsyncIterator[tuple[aiohttp.ClientResponse, str]]:
+        """An answer to be read piece by piece, and the node it comes from. What breaks later is the reader's to mend."""
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def once(url: str, left_s: float) -> tuple[aiohttp.ClientResponse, str]:
+                return await stack.enter_async_context(self._sent(request, url, left_s, None)), url
+
+            yield await self._persist(request, once)
+
+    def leave(self, url: str) -> None:
+        """A stream of this node broke: the next is asked before it."""
+        if self.options.urls[self._preferred] == url:
+            self._preferred = (self._preferred + 1) % len(self.options.urls)
+
+    async def _persist(self, request: Request, once: Callable[[str, float], Awaitable[T]]) -> T:
+        now = self._clock or asyncio.get_running_loop().time
+        deadline = now() + (self.options.deadline_s if request.deadline_s is None else request.deadline_s)
+        urls = self.options.urls
+        tries = Tries(urls, self._preferred, deadline, patient=self.options.patient, is_write=request.is_write)
+        while True:
+            node, wait_s = tries.next(now())
+            if wait_s > 0:
+                await self._pause(wait_s)
+            try:
+                answer = await once(urls[node], max(deadline - now(), 0.0))
+            except Problem as problem:
+                tries.refused(node, now(), problem)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failure = why(error)
+                if failure.sent:
+                    tries.lost(node, now(), failure.words)
+                else:
+                    tries.not_sent(node, now(), failure.words, hopeless=failure.hopeless)
+            else:
+                self._preferred = node
+                return answer
+
+    @contextlib.asynccontextmanager
+    async def _sent(
+        self, request: Request, url: str, left_s: float, total_s: float | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The head of the answer, when it is a yes."""
+        assert self._session is not None, "entered first"
+        try_s = min(left_s, self.options.try_s or (TRY_ALONE_S if self._alone else TRY_S))
+        silence_s = try_s + request.wait_s + GRACE_S if total_s is not None else request.silence_s
+        timeout = aiohttp.ClientTimeout(
+            total=total_s, sock_connect=CONNECT_ALONE_S if self._alone else CONNECT_S, sock_read=silence_s
+        )
+        query = dict(request.query)
+        if total_s is not None:
+            query["deadline"] = f"{max(int(try_s * 1000), 1)}ms"
+        async with self._session.request(
+            request.method,
+            URL(f"{url}{request.path}?{urlencode(query)}" if query else url + request.path, encoded=True),
+            data=request.body,
+            headers=_headers(request),
+            timeout=timeout,
+            allow_redirects=False,
+        ) as response:
+            if not 200 <= response.status < 300:
+                raise errors.from_answer(response.status, response.headers, await _bounded(response), url)
+            yield response
+
+
+def new_key() -> str:
+    """An Idempotency-Key that nobody else has."""
+    return secrets.token_hex(16)
+
+
+def _headers(request: Request) -> dict[str, str]:
+    sent = dict(request.headers)
+    if request.body is not None:
+        sent["Content-Type"] = request.content_type
+    if request.key is not None:
+        sent["Idempotency-Key"] = request.key
+    return sent
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > ERROR_BYTES_MAX:
+            break
+    return bytes(body)
+
+
+def _tls(ca: str | None) -> ssl.SSLContext:
+    """OSError, with its name, when the file cannot be used."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError too, and neither names the file
+        words = error.strerror if isinstance(error, FileNotFoundError) else "holds no certificates in PEM"
+        raise OSError(error.errno, words, ca) from None

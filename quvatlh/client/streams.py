@@ -1,0 +1,179 @@
+"""Answers that come piece by piece, and how each goes on when its node is lost in the middle.
+
+Events go on after the last id; a log is asked for again and what was seen is skipped, for outputs only grow; a backup
+starts over, for another node's is another file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from quvatlh.client import errors
+from quvatlh.client.errors import Rejected, Unavailable
+from quvatlh.client.failures import why
+from quvatlh.client.http import Http, Request
+from quvatlh.client.sse import Frame, Parser
+
+SILENCE_S = 45.0
+"""A node comments on a quiet stream every 15 s: three missed are no accident."""
+RESUMES_MAX = 5
+"""In a row, without anything new: then it is not the node."""
+RESUME_REST_S = 0.1
+ENDED = "stream.ended"
+BROKEN = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: str
+    """A place in the stream: `events(since=id)` goes on after it."""
+    kind: str
+    data: dict[str, Any]
+
+
+async def events(
+    http: Http, cluster: Callable[[], Awaitable[dict[str, Any]]], since: str | None, query: dict[str, str]
+) -> AsyncIterator[Event]:
+    """Without end. Rejected(gone) when what comes next is no longer kept."""
+    if since is None:  # a place to go on from, should the first node be lost before the first event
+        since = str((await cluster())["index"])
+    patience = _Patience(http)
+    while True:
+        request = Request("GET", "/v1/stream", query, headers={"Last-Event-ID": since}, silence_s=SILENCE_S)
+        try:
+            async with http.opened(request) as (response, url):
+                patience.url = url
+                parser = Parser()
+                async for chunk in response.content.iter_any():
+                    for frame in _frames(parser, chunk, url):
+                        if frame.kind == ENDED:
+                            _end(frame, url)
+                            continue
+                        since = frame.id or since
+                        patience.renew()
+                        yield Event(frame.id, frame.kind, _data(frame, url))
+        except BROKEN as error:
+            await patience.lose(why(error).words)
+        else:
+            await patience.lose("the stream ended")
+
+
+class Log:
+    """The output of one action. `tail_only` is known once iterating has begun: its worker is gone, and this is the end of
+    it that travelled with the finish."""
+
+    def __init__(self, http: Http, request: Request) -> None:
+        self._http = http
+        self._request = request
+        self._seen = 0
+        self.tail_only = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        patience = _Patience(self._http)
+        while True:
+            try:
+                async with self._http.opened(self._request) as (response, url):
+                    patience.url = url
+                    skip = self._begin(response, url)
+                    async for chunk in response.content.iter_any():
+                        fresh = chunk[skip:]
+                        skip = max(0, skip - len(chunk))
+                        if fresh:
+                            self._seen += len(fresh)
+                            patience.renew()
+                            yield fresh
+                return
+            except BROKEN as error:
+                await patience.lose(why(error).words)
+
+    def _begin(self, response: aiohttp.ClientResponse, url: str) -> int:
+        """How much of it was seen before."""
+        self.tail_only = response.headers.get("Quvatlh-Log") == "tail"
+        if self.tail_only and self._seen:
+            raise Unavailable("", "its worker was lost while its output was read; only the tail is left", url=url)
+        return self._seen
+
+
+class Download:
+    """An answer that becomes a file: whole, or not there at all."""
+
+    def __init__(self, http: Http, request: Request) -> None:
+        self._http = http
+        self._request = request
+
+    async def to(self, path: str, on_progress: Callable[[int], None] = lambda _bytes: None) -> int:
+        """Written beside it, synced, renamed; the bytes of it. OSError when the file cannot be written."""
+        partial = f"{path}.partial"
+        patience = _Patience(self._http)
+        while True:
+            try:
+                # No disk is so slow that a thread would help: the next piece comes after this one is written.
+                with open(partial, "wb") as file:
+                    size = await self._fetch(file, patience, on_progress)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(partial, path)
+                return size
+            except aiohttp.ClientError as error:
+                await patience.lose(why(error).words)
+            except TimeoutError:
+                await patience.lose("no answer in time")
+            finally:
+                if os.path.exists(partial):
+                    os.unlink(partial)
+
+    async def _fetch(self, file: Any, patience: _Patience, on_progress: Callable[[int], None]) -> int:
+        size = 0
+        async with self._http.opened(self._request) as (response, patience.url):
+            async for chunk in response.content.iter_any():
+                file.write(chunk)
+                size += len(chunk)
+                on_progress(size)
+        return size
+
+
+class _Patience:
+    """A stream that breaks again and again without anything new in between is given up."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self._lost = 0
+        self.url = ""
+        """Of the node that is read from."""
+
+    def renew(self) -> None:
+        self._lost = 0
+
+    async def lose(self, words: str) -> None:
+        self._lost += 1
+        self._http.leave(self.url)
+        if self._lost > RESUMES_MAX:
+            raise Unavailable("", f"the answer broke off {self._lost} times: {words}")
+        await asyncio.sleep(RESUME_REST_S * (self._lost - 1))
+
+
+def _frames(parser: Parser, chunk: bytes, url: str) -> list[Frame]:
+    try:
+        return parser.feed(chunk)
+    except ValueError as error:
+        errors.not_ours(url, str(error))
+
+
+def _data(frame: Frame, url: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(frame.data, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        errors.not_ours(url, "an event without JSON")
+
+
+def _end(frame: Frame, url: str) -> None:
+    """A node says why it ends a stream: most reasons are mended by another node."""
+    if _data(frame, url).get("reason") == "gone":
+        raise Rejected("gone", "what happened next is no longer kept: begin anew from now", url=url)

@@ -1,0 +1,45 @@
+"""How long a retry waits, and when an end is final: arithmetic in integers, the same on every machine."""
+
+from __future__ import annotations
+
+from quvatlh.core import limits
+from quvatlh.core.commands import EndDetail
+from quvatlh.core.model import Retry
+
+_HALF = 2**31
+
+
+def delay_ms(retry: Retry, failures: int, chance: int) -> int:
+    """The wait after the `failures`-th failure (from 1), with jitter: half the chances give less, half more."""
+    base = _base_ms(retry, failures)
+    spread = base * retry.jitter_permille // 1000
+    return max(0, min(base + spread * (chance - _HALF) // _HALF, limits.TIME_MS_MAX))
+
+
+def _base_ms(retry: Retry, failures: int) -> int:
+    if retry.backoff == "list":
+        return retry.delays_ms[min(failures, len(retry.delays_ms)) - 1] if retry.delays_ms else 0
+    delay = retry.first_ms
+    if retry.backoff == "linear":
+        delay *= failures
+    elif retry.backoff == "exponential" and retry.factor_milli > 1000:
+        for _ in range(failures - 1):
+            if delay >= retry.max_ms or delay == 0:
+                break
+            delay = max(delay + 1, delay * retry.factor_milli // 1000)
+    return min(delay, retry.max_ms)
+
+
+def is_permanent(retry: Retry, detail: EndDetail | None) -> bool:
+    """Whether a failure is not worth another attempt, by the action's word or the task's rules."""
+    return detail is not None and (
+        detail.permanent
+        or (detail.exit_code is not None and detail.exit_code in retry.permanent_exit_codes)
+        or (detail.exception is not None and detail.exception in retry.permanent_exceptions)
+        or (detail.status is not None and detail.status in retry.permanent_statuses)
+    )
+
+
+def rest_ms(streak: int) -> int:
+    """The wait before an instance of a service is replaced, after `streak` early ends in a row (from 1)."""
+    return min(limits.SERVICE_REST_FIRST_MS << min(streak - 1, 16), limits.SERVICE_REST_MAX_MS)

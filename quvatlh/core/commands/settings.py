@@ -1,0 +1,157 @@
+"""Verbs over what people set up: queues and classes, schedules, policies, tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+
+from quvatlh.core import limits
+from quvatlh.core.commands.base import Blob, Changes, Command, Part
+from quvatlh.core.commands.tasks import NewTask
+from quvatlh.core.model import (
+    Count,
+    HtbClass,
+    Keep,
+    LeaseMs,
+    Name,
+    Names,
+    Positive,
+    QueueSettings,
+    Rate,
+    Retry,
+    ScheduleSpec,
+    Serial,
+    TaskState,
+    TimeMs,
+    TokenScope,
+    Unique,
+)
+
+
+class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
+    discipline: Name | UnsetType = UNSET
+    weight: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    limit: Count | UnsetType | None = UNSET
+    limit_per_key: Count | UnsetType | None = UNSET
+    limit_per_worker: Count | UnsetType | None = UNSET
+    rate: Rate | UnsetType | None = UNSET
+    burst: Positive | UnsetType | None = UNSET
+    paused: bool | UnsetType = UNSET
+    unique: Unique | UnsetType | None = UNSET
+    retry: Retry | UnsetType | None = UNSET
+    lease_ms: LeaseMs | UnsetType | None = UNSET
+    keep: Keep | UnsetType = UNSET
+    keep_failed: Keep | UnsetType = UNSET
+    workers: Names | UnsetType = UNSET
+    class_: Name | UnsetType | None = UNSET
+
+
+class PutQueue(Command, frozen=True, tag="put_queue"):
+    name: Name
+    settings: QueueSettings
+
+
+class PatchQueue(Command, frozen=True, tag="patch_queue"):
+    """Makes the queue if there is none. Pause and resume are this, too."""
+
+    name: Name
+    changes: QueueChanges
+
+
+class DeleteQueue(Command, frozen=True, tag="delete_queue"):
+    """Only without tasks."""
+
+    name: Name
+
+
+class PurgeQueue(Command, frozen=True, tag="purge_queue"):
+    """Waiting tasks become deleted; finished ones leave the list. Bounded: repeated while there is more."""
+
+    name: Name
+    states: tuple[TaskState, ...] = ("scheduled", "pending", "retrying")
+    limit: Annotated[int, Meta(ge=1, le=limits.BATCH_MAX)] = limits.BATCH_MAX
+
+
+class PutClass(Command, frozen=True, tag="put_class"):
+    name: Name
+    settings: HtbClass
+
+
+class DeleteClass(Command, frozen=True, tag="delete_class"):
+    """Only without children and queues."""
+
+    name: Name
+
+
+class Rank(Part, frozen=True):
+    task: Serial
+    rank: Annotated[int, Meta(ge=-limits.INTEGER_MAX, le=limits.INTEGER_MAX)]
+
+
+class SetRanks(Command, frozen=True, tag="set_ranks"):
+    """Places under a discipline that the master computes: smaller goes first, equals by arrival."""
+
+    queue: Name
+    ranks: Annotated[tuple[Rank, ...], Meta(max_length=limits.ADD_TASKS_MAX)]
+
+
+class PutSchedule(Command, frozen=True, tag="put_schedule"):
+    name: Name
+    spec: ScheduleSpec
+    next_ms: TimeMs | None
+    """The first slot, by the master's calendar."""
+    payload: Blob | None = None
+    payload_json: bool = True
+
+
+class PauseSchedule(Command, frozen=True, tag="pause_schedule"):
+    name: Name
+    paused: bool
+    next_ms: TimeMs | None = None
+
+
+class DeleteSchedule(Command, frozen=True, tag="delete_schedule"):
+    name: Name
+
+
+class Fire(Command, frozen=True, tag="fire"):
+    """A slot and its task in one entry. Slots of a schedule only grow, so none is twice; `manual` ones stand aside."""
+
+    name: Name
+    version: Serial
+    slot_ms: TimeMs
+    task: NewTask
+    next_ms: TimeMs | None = None
+    manual: bool = False
+
+
+class SkipSlots(Command, frozen=True, tag="skip_slots"):
+    """Slots that did not run, and why."""
+
+    name: Name
+    version: Serial
+    slots_ms: Annotated[tuple[TimeMs, ...], Meta(min_length=1, max_length=limits.CATCH_UP_MAX)]
+    why: Name
+    next_ms: TimeMs | None = None
+
+
+class PutPolicy(Command, frozen=True, tag="put_policy"):
+    name: Name
+    source: Annotated[str, Meta(min_length=1, max_length=limits.TEXT_CHARS_MAX)]
+
+
+class DeletePolicy(Command, frozen=True, tag="delete_policy"):
+    name: Name
+
+
+class PutToken(Command, frozen=True, tag="put_token"):
+    """A hash that was revoked once stays revoked."""
+
+    name: Name
+    hash: Annotated[bytes, Meta(min_length=16, max_length=64)]
+    scope: TokenScope
+
+
+class RevokeToken(Command, frozen=True, tag="revoke_token"):
+    name: Name

@@ -1,0 +1,76 @@
+"""Verbs over tasks: added, and changed by a person."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from quvatlh.core import limits
+from quvatlh.core.commands.base import Blob, Changes, Command, Part, TaskIds
+from quvatlh.core.model import Id, Name, Names, Positive, Signed, SpanMs, TaskSpec, TimeMs
+
+
+class NewTask(Struct, frozen=True, array_like=True):
+    """A task with everything decided."""
+
+    id: Id
+    spec: TaskSpec
+    chosen: bool = False
+    """Whether a producer chose the id: then it is known for 24 h after the task is gone."""
+    at_ms: TimeMs | None = None
+    expires_ms: TimeMs | None = None
+    payload: Blob | None = None
+    payload_json: bool = True
+
+
+class Add(Command, frozen=True, tag="add"):
+    """All or nothing, in order: a later one finds an earlier one's id or unique key."""
+
+    tasks: Annotated[tuple[NewTask, ...], Meta(max_length=limits.ADD_TASKS_MAX)]
+
+
+class Delete(Command, frozen=True, tag="delete"):
+    """Strict: an unknown id refuses the whole. Otherwise it is passed over (ids found by a filter a moment ago)."""
+
+    ids: TaskIds
+    strict: bool = True
+
+
+class Kill(Command, frozen=True, tag="kill"):
+    ids: TaskIds
+    strict: bool = True
+
+
+class RetryTasks(Command, frozen=True, tag="retry"):
+    ids: TaskIds
+    strict: bool = True
+
+
+class Move(Part, frozen=True):
+    """Away from where it is, or `to` a worker. A service moves the instance `from_worker`, or all."""
+
+    id: Id
+    to: Name | None = None
+    from_worker: Name | None = None
+
+
+class Relocate(Command, frozen=True, tag="relocate"):
+    moves: Annotated[tuple[Move, ...], Meta(max_length=limits.BATCH_MAX)]
+    strict: bool = True
+
+
+class TaskChanges(Changes, frozen=True):
+    queue: Name | UnsetType = UNSET
+    priority: Signed | UnsetType = UNSET
+    tags: Names | UnsetType = UNSET
+    at_ms: TimeMs | UnsetType = UNSET
+    expires_ms: TimeMs | UnsetType | None = UNSET
+    limit: Positive | UnsetType | None = UNSET
+    keep_ms: SpanMs | UnsetType | None = UNSET
+
+
+class Update(Command, frozen=True, tag="update"):
+    ids: TaskIds
+    changes: TaskChanges
+    strict: bool = True

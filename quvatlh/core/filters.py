@@ -1,0 +1,94 @@
+"""Which tasks are meant: the filters of section 9 as SQL conditions, and which of them the counters can answer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from quvatlh.core.model import Id, Name, TaskState, Text, TimeMs
+from quvatlh.core.rows import json_list
+
+
+class TaskFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is named must hold. Empty: every task."""
+
+    state: tuple[TaskState, ...] = ()
+    queue: Name | None = None
+    group: Name | None = None
+    name: Name | None = None
+    worker: Name | None = None
+    """Of the last award, or of a live action."""
+    tag: Name | None = None
+    """As a pattern of the task, word for word."""
+    key: Name | None = None
+    error: Name | None = None
+    """The code."""
+    q: Text | None = None
+    """Text in id, name, key, error or spec; letters of ASCII in either case."""
+    id: tuple[Id, ...] = ()
+    created_after: TimeMs | None = None
+    created_before: TimeMs | None = None
+    at_after: TimeMs | None = None
+    at_before: TimeMs | None = None
+    finished_after: TimeMs | None = None
+    finished_before: TimeMs | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self == TaskFilter()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the counters know how many: only state and queue are named."""
+        return self == TaskFilter(state=self.state, queue=self.queue)
+
+
+_EQUAL: Final = {"queue": "queue = ?", "group": "grp = ?", "name": "coalesce(name, id) = ?", "key": "key = ?",
+                 "error": "error = ?"}  # fmt: skip
+_RANGES: Final = {
+    "created_after": "created_at > ?",
+    "created_before": "created_at < ?",
+    "at_after": "coalesce(at, created_at) > ?",
+    "at_before": "coalesce(at, created_at) < ?",
+    "finished_after": "finished_at > ?",
+    "finished_before": "finished_at < ?",
+}
+_WORKER: Final = "(worker = ? OR seq IN (SELECT task FROM live WHERE worker = ?))"
+_TAG: Final = "shape IN (SELECT shape.id FROM shape, json_each(shape.body, '$.tags') WHERE json_each.value = ?)"
+_TEXT: Final = """(instr(lower(id || char(10) || coalesce(name, '') || char(10) || coalesce(key, '') || char(10)
+    || coalesce(error_text, '') || char(10) || coalesce(spec, '')), ?) > 0
+    OR (spec IS NULL AND instr(lower((SELECT spec FROM body WHERE task = seq)), ?) > 0))"""
+
+Condition = tuple[str, tuple[object, ...]]
+
+
+def condition(wanted: TaskFilter) -> Condition:
+    """An SQL condition over the columns of task, and its values."""
+    parts: list[str] = []
+    values: list[object] = []
+    for field, sql in (_EQUAL | _RANGES).items():
+        value = getattr(wanted, field)
+        if value is not None:
+            parts.append(sql)
+            values.append(value)
+    for field, names in (("state", wanted.state), ("id", wanted.id)):
+        if names:
+            parts.append(f"{field} IN (SELECT value FROM json_each(?))")  # noqa: S608 - text of our own
+            values.append(json_list(names))
+    if wanted.worker is not None:
+        parts.append(_WORKER)
+        values += [wanted.worker, wanted.worker]
+    if wanted.tag is not None:
+        parts.append(_TAG)
+        values.append(wanted.tag)
+    if wanted.q is not None:
+        parts.append(_TEXT)
+        text = _ascii_lower(wanted.q)
+        values += [text, text]
+    return " AND ".join(parts) or "1", tuple(values)
+
+
+def _ascii_lower(text: str) -> str:
+    """As SQLite's lower()."""
+    return "".join(chr(ord(letter) + 32) if "A" <= letter <= "Z" else letter for letter in text)

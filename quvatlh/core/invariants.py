@@ -1,0 +1,136 @@
+"""What must hold of the tables between any two entries, each as a query that finds what breaks it.
+
+For tests, the simulation and a person in doubt: every check reads whole tables.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from quvatlh.core.limits import INTEGER_MAX, LEDGER_ROWS_MAX, NO_LIMIT
+from quvatlh.core.rows import TASK_SELECT, task_row
+from quvatlh.core.unit import settle
+
+_COUNTED: Final = """
+    SELECT 'state' scope, queue a, state b, count(*) n FROM task GROUP BY 2, 3
+    UNION ALL SELECT 'ready', queue, shape, count(*) FROM task WHERE ready = 1 GROUP BY 2, 3
+    UNION ALL SELECT 'kept', queue, kept, count(*) FROM task WHERE kept IS NOT NULL GROUP BY 2, 3
+    UNION ALL SELECT 'priority', '', priority, count(*) FROM task GROUP BY 3
+    UNION ALL SELECT 'shape', '', shape, count(*) FROM task GROUP BY 3
+    UNION ALL SELECT 'live', queue, '', count(*) FROM live GROUP BY 2
+    UNION ALL SELECT 'live_worker', queue, worker, count(*) FROM live GROUP BY 2, 3
+    UNION ALL SELECT 'live_key', queue, key, count(*) FROM live WHERE key IS NOT NULL GROUP BY 2, 3"""
+_NAMED: Final = f"""
+    SELECT grp, name, coalesce(lim, {NO_LIMIT}) lim, count(*) n FROM live WHERE name IS NOT NULL GROUP BY 1, 2, 3"""  # noqa: S608 - text of our own
+
+CHECKS: Final[dict[str, str]] = {
+    "a counter is not what it counts": f"""
+        SELECT * FROM (SELECT scope, a, b, n FROM tally EXCEPT SELECT * FROM ({_COUNTED}))
+        UNION ALL SELECT * FROM (SELECT * FROM ({_COUNTED}) EXCEPT SELECT scope, a, b, n FROM tally)""",  # noqa: S608 - text of our own
+    "a name's live actions are counted wrongly": f"""
+        SELECT * FROM (SELECT * FROM name_live EXCEPT SELECT * FROM ({_NAMED}))
+        UNION ALL SELECT * FROM (SELECT * FROM ({_NAMED}) EXCEPT SELECT * FROM name_live)""",  # noqa: S608 - text of our own
+    "a task does not know its live actions": """
+        SELECT t.id, t.live, t.running FROM task t LEFT JOIN live l ON l.task = t.seq GROUP BY t.seq
+        HAVING t.live <> count(l.token) OR t.running <> count(l.started_at)""",
+    "a live action belongs to no task": "SELECT token FROM live WHERE task NOT IN (SELECT seq FROM task)",
+    "a live action says otherwise than its task": """
+        SELECT l.token FROM live l JOIN task t ON t.seq = l.task
+        WHERE (l.id, l.service, l.grp) <> (t.id, t.service, t.grp) OR l.key IS NOT t.key
+            OR (l.name IS NOT NULL) <> (t.name IS NOT NULL OR t.lim IS NOT NULL)""",
+    "a job has two live actions": "SELECT task FROM live WHERE service = 0 GROUP BY task HAVING count(*) > 1",
+    "a job is active without an owner, or owned without being active": """
+        SELECT t.id, t.state, l.state, l.stop FROM task t LEFT JOIN live l ON l.task = t.seq WHERE t.service = 0 AND (
+            (t.state IN ('claimed', 'running') AND (l.token IS NULL OR coalesce(l.stop, '') IN ('kill', 'delete')))
+            OR (t.state IN ('scheduled', 'pending', 'retrying') AND l.token IS NOT NULL)
+            OR (t.kept IS NOT NULL AND l.token IS NOT NULL AND l.state <> 'stopping')
+            OR (l.stop IS NULL AND t.kept IS NULL AND l.state <> t.state))""",
+    "a service's state is not its instances'": """
+        SELECT id, state, running FROM task WHERE service = 1 AND (
+            (state = 'running') <> (kept IS NULL AND running > 0) OR state IN ('claimed', 'retrying', 'succeeded'))""",
+    "a plain action is not plain": """
+        SELECT l.token FROM live l JOIN task t ON t.seq = l.task WHERE plain AND (
+            t.service OR l.stop IS NOT NULL OR t.unique_key IS NOT NULL OR t.keep_ms IS NOT NULL
+            OR l.progress IS NOT NULL OR t.queue <> l.queue)""",
+    "a token was never given out": f"""
+        SELECT token FROM (SELECT token FROM live UNION ALL SELECT token FROM action UNION ALL SELECT token FROM task)
+        WHERE token > coalesce((SELECT n FROM serial WHERE name = 'token'), 0) OR token > {INTEGER_MAX}""",  # noqa: S608 - text of our own
+    "an ended action is live": "SELECT token FROM action WHERE token IN (SELECT token FROM live)",
+    "an ended action belongs to no task": "SELECT token FROM action WHERE task NOT IN (SELECT seq FROM task)",
+    "an action has no session": """
+        SELECT token FROM live l LEFT JOIN session s ON s.id = l.session
+        WHERE s.id IS NULL OR s.worker <> l.worker OR l.token <= s.floor""",
+    "a worker has no session of its own": """
+        SELECT w.name FROM worker w LEFT JOIN session s ON s.id = w.session
+        WHERE w.session IS NOT NULL AND (s.id IS NULL OR s.worker <> w.name OR s.ended)""",
+    "a unique key is held by none that may": """
+        SELECT u.grp, u.key FROM unique_key u LEFT JOIN task t ON t.seq = u.task WHERE u.until IS NULL AND (
+            t.seq IS NULL OR t.unique_key IS NOT u.key OR t.grp <> u.grp
+            OR (t.unique_while = 'queued' AND t.state NOT IN ('scheduled', 'pending', 'retrying'))
+            OR (t.unique_while = 'active' AND t.state NOT IN ('claimed', 'running'))
+            OR (t.unique_while = 'unfinished' AND t.kept IS NOT NULL))""",
+    "a shape is missing, or nobody's": """
+        SELECT shape FROM (SELECT shape FROM task EXCEPT SELECT id FROM shape)
+        UNION ALL SELECT * FROM (SELECT id FROM shape EXCEPT SELECT shape FROM task)""",
+    "a task's queue is missing": "SELECT queue FROM task EXCEPT SELECT name FROM queue",
+    "a task without a spec": """
+        SELECT t.id FROM task t LEFT JOIN body b ON b.task = t.seq WHERE t.spec IS NULL AND b.spec IS NULL""",
+    "a body belongs to no task": "SELECT task FROM body WHERE task NOT IN (SELECT seq FROM task)",
+    "a keep of its own is not known": """
+        SELECT * FROM (SELECT gone_at, task FROM own_keep
+            EXCEPT SELECT finished_at + keep_ms, seq FROM task WHERE kept = 2)
+        UNION ALL SELECT * FROM (SELECT finished_at + keep_ms, seq FROM task WHERE kept = 2
+            EXCEPT SELECT gone_at, task FROM own_keep)""",
+    "a slot is in the ledger twice": """
+        SELECT schedule, slot FROM ledger WHERE manual = 0 GROUP BY 1, 2 HAVING count(*) > 1""",
+    "a ledger is too long": f"SELECT schedule FROM ledger GROUP BY 1 HAVING count(*) > {LEDGER_ROWS_MAX}",  # noqa: S608 - text of our own
+    "a token is known and revoked": "SELECT name FROM token WHERE hash IN (SELECT hash FROM revoked)",
+}
+
+LIMITS: Final[dict[str, str]] = {
+    "more live actions of a name than its smallest limit": """
+        SELECT grp, coalesce(name, id) named, count(*) FROM live GROUP BY 1, 2 HAVING count(*) > min(coalesce(lim, 1e15))
+        """,
+    "more live actions than the queue's limit": """
+        SELECT queue.name, count(*) FROM live JOIN queue ON queue.name = live.queue GROUP BY 1
+        HAVING count(*) > coalesce(queue.settings ->> 'limit', 1e15)""",
+    "more live actions of a key than the queue's limit for each": """
+        SELECT queue.name, live.key FROM live JOIN queue ON queue.name = live.queue WHERE live.key IS NOT NULL
+        GROUP BY 1, 2 HAVING count(*) > coalesce(queue.settings ->> 'limit_per_key', 1e15)""",
+    "more live actions on a worker than the queue's limit for each": """
+        SELECT queue.name, worker FROM live JOIN queue ON queue.name = live.queue
+        GROUP BY 1, 2 HAVING count(*) > coalesce(queue.settings ->> 'limit_per_worker', 1e15)""",
+}
+"""Hold unless a limit was lowered below what ran, or a live task was moved: that stops nothing."""
+
+_SHOWN: Final = 5
+
+
+def check_invariants(db: sqlite3.Connection, *, limits_hold: bool = True) -> list[str]:
+    """What is wrong, in words, with the first rows that show it; empty when all is well."""
+    checks = CHECKS | LIMITS if limits_hold else CHECKS
+    found: list[str] = []
+    for words, query in checks.items():
+        rows = db.execute(query).fetchmany(_SHOWN)
+        if rows:
+            found.append(f"{words}: {rows}")
+    return [*found, *_unsettled(db), *_damaged(db)]
+
+
+def _unsettled(db: sqlite3.Connection) -> list[str]:
+    """What follows from a task's state (readiness, due time, expiry, what it is kept as) is what stands in its row."""
+    found: list[str] = []
+    for columns in db.execute(TASK_SELECT):
+        task, settled = task_row(columns), task_row(columns)
+        settle(settled)
+        if task != settled:
+            found.append(f"a task is not settled: {task}")
+        if task.finished != (task.finished_at is not None):
+            found.append(f"a task has ended without a time, or has a time without an end: {task}")
+    return found[:_SHOWN]
+
+
+def _damaged(db: sqlite3.Connection) -> list[str]:
+    rows = db.execute("PRAGMA integrity_check").fetchall()
+    return [] if rows == [("ok",)] else [f"SQLite finds damage: {rows[:_SHOWN]}"]

@@ -1,0 +1,88 @@
+"""Every bound of the task table: a named number with its unit, why it is there, and how it stands to the others.
+
+What arrives from outside is held to these at the door and by the types of model.py; the tables are kept to them by the
+chores. Nothing here is configuration: two nodes with different numbers would make different states of one log.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SECOND_MS: Final = 1000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+
+INTEGER_MAX: Final = 2**53 - 1
+"""Of tokens, times and counts: beyond it JavaScript and Lua would round."""
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: later times have no RFC 3339 form."""
+
+ID_CHARS_MAX: Final = 128
+NAME_CHARS_MAX: Final = 256
+TEXT_CHARS_MAX: Final = 64 * 1024
+"""Of Lua sources and shell lines: what a person writes is far below, and each is kept once a task."""
+URL_CHARS_MAX: Final = 2048
+LIST_ITEMS_MAX: Final = 1000
+"""Of tags, queues, arguments of a list and other short lists in one object."""
+PAYLOAD_BYTES_MAX: Final = 1024 * 1024
+ADD_TASKS_MAX: Final = 5000
+"""One event; the longest stall of the loop that one request may cost (100 ms) is made of it."""
+BATCH_MAX: Final = 1000
+"""Tasks of one verb by ids, and rows of one chore: a slice of apply stays near 10 ms."""
+
+SPEC_INLINE_BYTES_MAX: Final = 512
+"""A longer spec stands in its own row, so that award and finish do not write it again and again."""
+ERROR_CHARS_MAX: Final = 1024
+"""Of an error's text in the task row; the action row has the same text."""
+OUTPUT_TAIL_BYTES_MAX: Final = 4096
+RESULT_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
+JSON_BYTES_MAX: Final = 64 * 1024
+"""Of an announcement, facts of a worker, progress text."""
+
+LEASE_MS_DEFAULT: Final = 2 * SECOND_MS
+LEASE_MS_MIN: Final = SECOND_MS
+LEASE_MS_MAX: Final = HOUR_MS
+
+ATTEMPTS_DEFAULT: Final = 25
+ATTEMPTS_MAX: Final = 10_000
+DEATHS_MAX: Final = 3
+"""Workers that died with a task before it is taken for the cause."""
+
+SERVICE_REST_FIRST_MS: Final = SECOND_MS
+SERVICE_REST_MAX_MS: Final = MINUTE_MS
+SERVICE_STEADY_MS: Final = MINUTE_MS
+"""An instance that ran so long starts the backoff over."""
+
+KNOWN_MS: Final = DAY_MS
+"""Chosen ids after their task is gone, request ids and Idempotency-Keys."""
+KNOWN_MAX: Final = 1_000_000
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+ANSWER_ROW_BYTES: Final = 100
+"""What the row of a remembered request counts beside its answer."""
+
+KEEP_MS_DEFAULT: Final = DAY_MS
+KEEP_MAX_DEFAULT: Final = 100_000
+KEEP_FAILED_MS_DEFAULT: Final = 30 * DAY_MS
+KEEP_FAILED_MAX_DEFAULT: Final = 1_000_000
+
+LEDGER_ROWS_MAX: Final = 10_000
+CATCH_UP_MAX: Final = 1000
+POSITION_MAX: Final = 10_000
+TOTAL_COUNT_MAX: Final = 10_000
+"""A total that no counter knows is counted so far and no further."""
+ACTIONS_SHOWN_MAX: Final = 10
+
+DIGEST_EVERY_ENTRIES: Final = 10_000
+DIGEST_WINDOW_ROWS: Final = 4000
+"""Rows of each large table that one digest covers, the next ones each time: about 10 ms."""
+
+NO_LIMIT: Final = INTEGER_MAX
+"""Stands for `no limit` where limits are compared and sorted."""
+
+assert LEASE_MS_MIN <= LEASE_MS_DEFAULT <= LEASE_MS_MAX
+assert SERVICE_REST_FIRST_MS < SERVICE_REST_MAX_MS <= SERVICE_STEADY_MS
+assert BATCH_MAX <= ADD_TASKS_MAX <= TOTAL_COUNT_MAX
+assert ATTEMPTS_DEFAULT <= ATTEMPTS_MAX
+assert TIME_MS_MAX <= INTEGER_MAX < 2**63
+assert KEEP_MS_DEFAULT <= KEEP_FAILED_MS_DEFAULT

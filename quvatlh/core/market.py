@@ -1,0 +1,156 @@
+"""What the master reads in order to act: who is next, what is due, and why a task is not there yet."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from quvatlh.core import commands as c
+from quvatlh.core import limits
+from quvatlh.core.model import QueueSettings
+from quvatlh.core.queries import get_task, queues
+from quvatlh.core.rows import TASK_SELECT, TaskRow, task_row
+from quvatlh.core.tally import LIVE_KEY
+from quvatlh.core.views import ExplainFacts, QueueView, TaskView
+
+_HOLDERS_MAX: Final = 100
+_OWN_KEEP: Final = 2
+_SETTINGS: Final = msgspec.json.Decoder(QueueSettings)
+
+
+class Ready(NamedTuple):
+    """Tasks of one queue and shape that may be awarded: equal to the market but for their order."""
+
+    queue: str
+    shape: int
+    tasks: int
+
+
+def ready(db: sqlite3.Connection) -> list[Ready]:
+    """Every (queue, shape) with something in it. From the counters: it costs what it returns."""
+    return [Ready(*row) for row in db.execute("SELECT a, b, n FROM tally WHERE scope = 'ready' ORDER BY a, b")]
+
+
+def ready_tasks(
+    db: sqlite3.Connection, queue: str, shape: int, *, limit: int, after: tuple[int, int] | None = None
+) -> list[TaskRow]:
+    """The next ones in order; `after` is the (rank, seq) of the last one seen."""
+    sql = f"{TASK_SELECT} WHERE ready = 1 AND queue = ? AND shape = ? AND "
+    rank, seq = after or (-limits.INTEGER_MAX - 1, 0)
+    # Equals of the last one first: asked together, SQLite would walk over all that were seen.
+    equals = db.execute(f"{sql} rank = ? AND seq > ? ORDER BY seq LIMIT ?", (queue, shape, rank, seq, limit)).fetchall()
+    others = db.execute(f"{sql} rank > ? ORDER BY rank, seq LIMIT ?", (queue, shape, rank, limit - len(equals)))
+    return [task_row(row) for row in (*equals, *others)]
+
+
+def next_due_ms(db: sqlite3.Connection) -> int | None:
+    """When time changes something next: a task due, a task that expires, a schedule's slot."""
+    sql = (
+        "SELECT min(at) FROM (SELECT min(due_at) at FROM task WHERE due_at IS NOT NULL "
+        "UNION ALL SELECT min(expiry) FROM task WHERE expiry IS NOT NULL "
+        "UNION ALL SELECT min(next_at) FROM schedule)"
+    )
+    found = db.execute(sql).fetchone()[0]
+    return None if found is None else int(found)
+
+
+def chores_due(db: sqlite3.Connection, now_ms: int) -> list[c.AnyCommand]:
+    """What there is to propose now; cheap, and asked again when these are done."""
+    found: list[c.AnyCommand] = []
+    if db.execute("SELECT 1 FROM task WHERE due_at IS NOT NULL AND due_at <= ? LIMIT 1", (now_ms,)).fetchone():
+        found.append(c.Promote())
+    if db.execute("SELECT 1 FROM task WHERE expiry IS NOT NULL AND expiry <= ? LIMIT 1", (now_ms,)).fetchone():
+        found.append(c.Expire())
+    for (name,) in db.execute("SELECT name FROM queue WHERE rerank_from IS NOT NULL ORDER BY name"):
+        found.append(c.Rerank(name))
+    return [*found, *(c.Forget(name) for name in _forgettable(db, now_ms))]
+
+
+def _forgettable(db: sqlite3.Connection, now_ms: int) -> list[str]:
+    """Queues with finished tasks that are too many, too old, or past a keep of their own."""
+    sql = "SELECT a, b, n, settings FROM tally JOIN queue ON queue.name = a WHERE scope = 'kept' ORDER BY a, b"
+    oldest = "SELECT finished_at FROM task WHERE queue = ? AND kept = ? ORDER BY finished_at LIMIT 1"
+    names: dict[str, None] = {}
+    for name, kept, n, settings in db.execute(sql).fetchall():
+        queue = _SETTINGS.decode(settings)
+        keep = queue.keep_failed if kept == 1 else queue.keep
+        first = db.execute(oldest, (name, kept)).fetchone() if kept != _OWN_KEEP else None
+        if n > keep.count or (first is not None and first[0] <= now_ms - keep.age_ms):
+            names[name] = None
+    sql = "SELECT DISTINCT queue FROM own_keep JOIN task ON task.seq = own_keep.task WHERE gone_at <= ? AND live = 0"
+    return sorted({*names, *(row[0] for row in db.execute(sql, (now_ms,)))})
+
+
+# --- explain ---
+
+
+def explain_facts(db: sqlite3.Connection, task_id: str, now_ms: int) -> ExplainFacts | None:
+    """Position, limits that are full and by whom, and times that it waits for."""
+    task = get_task(db, task_id)
+    if task is None:
+        return None
+    queue = queues(db, now_ms, task.row.queue)[0]
+    held_by, holders = _held(db, task, queue, now_ms)
+    until = task.row.due_at
+    if until is None and "rate" in held_by:
+        until = queue.rate_free_at
+    position = _position(db, task.row) if task.row.ready else None
+    return ExplainFacts(task, queue, position, tuple(holders[:_HOLDERS_MAX]), tuple(held_by), until)
+
+
+def _held(db: sqlite3.Connection, task: TaskView, queue: QueueView, now_ms: int) -> tuple[list[str], list[str]]:
+    row = task.row
+    held_by: list[str] = []
+    holders: list[str] = []
+    if row.due_at is not None and row.due_at > now_ms:
+        held_by.append({"scheduled": "schedule", "retrying": "retry"}.get(row.state, "rest"))
+    if queue.settings.paused:
+        held_by.append("paused")
+    if queue.rate_free_at is not None and queue.rate_free_at > now_ms:
+        held_by.append("rate")
+    for word, where, values in _full(db, row, queue):
+        held_by.append(word)
+        found = db.execute(f"SELECT DISTINCT id FROM live WHERE {where}", values)  # noqa: S608 - text of our own
+        holders.extend(each[0] for each in found)
+    sql = "SELECT id FROM unique_key WHERE grp = ? AND key = ? AND task <> ?"
+    holder = db.execute(sql, (row.grp, row.unique_key, row.seq)).fetchone() if row.unique_while == "active" else None
+    if holder is not None:
+        held_by.append("unique")
+        holders.append(holder[0])
+    return held_by, holders
+
+
+def _full(db: sqlite3.Connection, row: TaskRow, queue: QueueView) -> Iterator[tuple[str, str, tuple[object, ...]]]:
+    """The limits that are reached, and which live actions fill them."""
+    settings = queue.settings
+    if settings.limit is not None and queue.live >= settings.limit:
+        yield "queue_limit", "queue = ?", (row.queue,)
+    if settings.limit_per_key is not None and row.key is not None:
+        sql = "SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?"
+        counted = db.execute(sql, (LIVE_KEY, row.queue, row.key)).fetchone()
+        if counted is not None and counted[0] >= settings.limit_per_key:
+            yield "key_limit", "queue = ? AND key = ?", (row.queue, row.key)
+    name = row.name or row.id
+    sql = "SELECT count(*), min(lim) FROM live WHERE grp = ? AND coalesce(name, id) = ?"
+    live, smallest = db.execute(sql, (row.grp, name)).fetchone()
+    if live + 1 > min(smallest or limits.NO_LIMIT, row.lim or limits.NO_LIMIT):
+        yield "limit", "grp = ? AND coalesce(name, id) = ?", (row.grp, name)
+
+
+def _position(db: sqlite3.Connection, task: TaskRow) -> int | None:
+    """Ready tasks of the queue before it, over all shapes; None beyond what is counted."""
+    shapes = db.execute("SELECT b FROM tally WHERE scope = 'ready' AND a = ?", (task.queue,)).fetchall()
+    sql = (
+        "SELECT count(*) FROM (SELECT 1 FROM task WHERE ready = 1 AND queue = ? AND shape = ? AND rank <= ? "
+        "AND (rank, seq) < (?, ?) LIMIT ?)"
+    )
+    before = 0
+    for (shape,) in shapes:
+        room = limits.POSITION_MAX + 1 - before
+        before += db.execute(sql, (task.queue, shape, task.rank, task.rank, task.seq, room)).fetchone()[0]
+        if before > limits.POSITION_MAX:
+            return None
+    return before

@@ -1,0 +1,340 @@
+"""Lists of tasks: any order, any filter, page by page, each page within a budget of time.
+
+A list is a merge of streams, each of them in order by an index or by arrival. A stream is read in windows; at the end of
+each it says how far it came even if nothing there was wanted, so a page may end anywhere and its cursor is the place.
+When the tasks in the states asked for are few, they are gathered from the small indexes instead, and sorted.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from quvatlh.core import limits
+from quvatlh.core.filters import Condition, TaskFilter, condition
+from quvatlh.core.model import FINISHED
+from quvatlh.core.queries import task_views
+from quvatlh.core.rows import json_list
+from quvatlh.core.views import Group, Groups, Page
+
+SORTS: Final = ("created_at", "at", "finished_at", "priority")
+GROUPS: Final = {"state": "state", "queue": "queue", "group": "grp", "name": "coalesce(name, id)", "worker": "worker",
+                 "error": "error", "key": "key"}  # fmt: skip
+GATHER_MAX: Final = 10_000
+"""Rows of small indexes that are read and sorted for one page: some milliseconds."""
+_WINDOW_MIN: Final = 64
+_WINDOW_MAX: Final = 2048
+"""Rows looked at in one query; small at first, since a merge opens many streams. The largest takes a millisecond."""
+_GROUPS_MAX: Final = 10_000
+_END: Final = (2**62, 2**62)
+
+Place = tuple[int, int]
+"""Sort key and seq: a total order."""
+OutOfTime = Callable[[], bool]
+
+
+class BadCursor(ValueError):
+    """A cursor that no page of this order gave."""
+
+
+class _Step(NamedTuple):
+    place: Place
+    wanted: bool
+    """False: nothing here, only how far the stream was read."""
+
+
+class _Stream(NamedTuple):
+    """One ordered part of the table. `key` is an SQL expression, `where` what makes the index usable."""
+
+    key: str
+    where: str
+    values: tuple[object, ...] = ()
+    arrival: bool = False
+    """Whether the order of the key is the order of arrival, so that the table itself is the index."""
+
+
+def list_tasks(
+    db: sqlite3.Connection,
+    wanted: TaskFilter,
+    *,
+    sort: str = "-created_at",
+    limit: int = 100,
+    cursor: str | None = None,
+    out_of_time: OutOfTime = lambda: False,
+) -> Page:
+    """The next page. `sort` is one of SORTS, with `-` for descending."""
+    descending, field = sort.startswith("-"), sort.removeprefix("-")
+    after = None if cursor is None else _place(cursor, sort)
+    if field == "finished_at":
+        wanted = _finished(wanted)
+    steps = _steps(db, wanted, field, after, descending=descending)
+    seqs: list[int] = []
+    place: Place | None = None
+    for step in steps:
+        if len(seqs) == limit:
+            break
+        place = step.place
+        if step.wanted:
+            seqs.append(step.place[1])
+        elif out_of_time():
+            break
+    else:
+        place = None
+    total = _total(db, wanted, out_of_time) if cursor is None else None
+    views = task_views(db, seqs)
+    return Page(tuple(views), None if place is None else _cursor(place, sort), total)
+
+
+def count_groups(db: sqlite3.Connection, wanted: TaskFilter, by: str, out_of_time: OutOfTime = lambda: False) -> Groups:
+    """How many tasks of each value, the most first."""
+    column = GROUPS[by]
+    if by in {"state", "queue"} and wanted.is_counted:
+        counted = _grouped_by_tally(db, wanted, by)
+        complete = True
+    else:
+        counted, complete = _grouped(db, wanted, column, out_of_time)
+    ordered = sorted(counted.items(), key=lambda group: (-group[1], group[0] or ""))
+    return Groups(tuple(Group(value, n) for value, n in ordered[:_GROUPS_MAX]), complete)
+
+
+# --- order ---
+
+
+def _finished(wanted: TaskFilter) -> TaskFilter:
+    """Who asks for an order by end asks for what has ended."""
+    states = tuple(state for state in wanted.state or FINISHED if state in FINISHED)
+    return msgspec.structs.replace(wanted, state=states, id=wanted.id if states else ("-",))
+
+
+def _steps(
+    db: sqlite3.Connection, wanted: TaskFilter, field: str, after: Place | None, *, descending: bool
+) -> Iterator[_Step]:
+    if field not in SORTS:
+        raise ValueError(f"no order by {field}")
+    gathered = _gathered(db, wanted)
+    if gathered is not None:
+        return _sorted(db, wanted, gathered, field, after, descending=descending)
+    matching = condition(wanted)
+    if field == "priority":
+        return _by_priority(db, matching, after, descending=descending)
+    streams = _streams(db, wanted, field)
+    steps = [_windows(db, stream, matching, after, descending=descending) for stream in streams]
+    return heapq.merge(*steps, key=lambda step: step.place, reverse=descending)
+
+
+def _streams(db: sqlite3.Connection, wanted: TaskFilter, field: str) -> list[_Stream]:
+    if field == "created_at":
+        return [_Stream("seq", _created_range(db, wanted), arrival=True)]
+    if field == "at":
+        return [_Stream("created_at", "at IS NULL", arrival=True), _Stream("at", "at IS NOT NULL")]
+    sql = "SELECT a, b FROM tally WHERE scope = 'kept'" + ("" if wanted.queue is None else " AND a = ?")  # noqa: S608 - text of our own
+    ranges = db.execute(sql, () if wanted.queue is None else (wanted.queue,)).fetchall()
+    return [_Stream("finished_at", "queue = ? AND kept = ?", (queue, kept)) for queue, kept in ranges]
+
+
+def _created_range(db: sqlite3.Connection, wanted: TaskFilter) -> str:
+    """Log time never goes back, so times of creation are a range of arrivals, found by halving."""
+    parts = ["1"]
+    if wanted.created_after is not None:
+        parts.append(f"seq >= {_first_created(db, wanted.created_after + 1)}")
+    if wanted.created_before is not None:
+        parts.append(f"seq < {_first_created(db, wanted.created_before)}")
+    return " AND ".join(parts)
+
+
+def _first_created(db: sqlite3.Connection, time_ms: int) -> int:
+    """The smallest seq of a task created at or after a time."""
+    low, high = 0, (db.execute("SELECT max(seq) FROM task").fetchone()[0] or 0) + 1
+    while low < high:
+        middle = (low + high) // 2
+        sql = "SELECT created_at FROM task WHERE seq >= ? ORDER BY seq LIMIT 1"
+        row = db.execute(sql, (middle,)).fetchone()
+        if row is None or row[0] >= time_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _windows(
+    db: sqlite3.Connection, stream: _Stream, matching: Condition, after: Place | None, *, descending: bool
+) -> Iterator[_Step]:
+    """The stream from a place on. What is in the window and not wanted costs only being looked at."""
+    key, direction, compare = stream.key, "DESC" if descending else "ASC", "<" if descending else ">"
+    place = after or (_END if descending else (-1, -1))
+    if stream.arrival:
+        order = f"seq {direction}"
+        place = (place[0], _arrival(db, key, place, descending=descending))
+    else:
+        order = f"{key} {direction}, seq {direction}"
+    sql = f"SELECT {key}, seq, ({matching[0]}) FROM task WHERE {stream.where} AND "  # noqa: S608 - text of our own
+    # Equals of the last place first: asked together, SQLite would walk over all that were seen.
+    equals = f"{sql} {key} = ? AND seq {compare} ? ORDER BY seq {direction} LIMIT ?"
+    others = f"{sql} {'seq' if stream.arrival else key} {compare} ? ORDER BY {order} LIMIT ?"
+    size, values = _WINDOW_MIN, (*matching[1], *stream.values)
+    while True:
+        rows = [] if stream.arrival else db.execute(equals, (*values, *place, size)).fetchall()
+        beyond = place[1] if stream.arrival else place[0]
+        rows += db.execute(others, (*values, beyond, size - len(rows))).fetchall()
+        for at, seq, wanted in rows:
+            place = (at, seq)
+            if wanted:
+                yield _Step(place, wanted=True)
+        if len(rows) < size:
+            return
+        yield _Step(place, wanted=False)
+        size = min(2 * size, _WINDOW_MAX)
+
+
+def _arrival(db: sqlite3.Connection, key: str, place: Place, *, descending: bool) -> int:
+    """The arrival that a place stands for: what is beyond the one is beyond the other."""
+    if key == "seq" or place in {_END, (-1, -1)}:
+        return place[1]
+    first, end = _first_created(db, place[0]), _first_created(db, place[0] + 1)
+    if descending:
+        return min(max(place[1], first), end)
+    return min(max(place[1], first - 1), end - 1)
+
+
+def _by_priority(
+    db: sqlite3.Connection, matching: Condition, after: Place | None, *, descending: bool
+) -> Iterator[_Step]:
+    """One priority after the other, each by arrival; which there are, the counters know."""
+    rows = db.execute("SELECT b FROM tally WHERE scope = 'priority'").fetchall()
+    for priority in sorted((row[0] for row in rows), reverse=descending):
+        if after is not None and (priority > after[0] if descending else priority < after[0]):
+            continue
+        stream = _Stream("seq", "1", arrival=True)
+        sql, values = matching
+        inside = (f"priority = ? AND ({sql})", (priority, *values))
+        start = None
+        if after is not None and priority == after[0]:
+            start = (after[1], after[1])
+        for step in _windows(db, stream, inside, start, descending=descending):
+            yield _Step((priority, step.place[1]), step.wanted)
+
+
+# --- few ---
+
+_KEYS: Final = {
+    "created_at": "seq",
+    "at": "coalesce(at, created_at)",
+    "finished_at": "finished_at",
+    "priority": "priority",
+}
+
+
+def _gathered(db: sqlite3.Connection, wanted: TaskFilter) -> str | None:
+    """A query of the seqs of all tasks that can be wanted, if they are few: by id, or by state from small indexes."""
+    if wanted.id:
+        return f"SELECT seq FROM task WHERE id IN (SELECT value FROM json_each({_quoted(json_list(wanted.id))}))"  # noqa: S608 - text of our own
+    if not wanted.state:
+        return None
+    queue = None if wanted.queue is None else _quoted(wanted.queue)
+    of_queue = "" if queue is None else f" AND queue = {queue}"
+    a = "" if queue is None else f" AND a = {queue}"
+    states = set(wanted.state)
+    sources: list[tuple[str, str]] = []
+    if states & {"claimed", "running", "pending"}:
+        sources.append(("SELECT task FROM live", "scope = 'live'"))
+        sources.append(("SELECT seq FROM task WHERE service = 1", "0"))
+    if "pending" in states:
+        sources.append((f"SELECT seq FROM task WHERE ready = 1{of_queue}", f"scope = 'ready'{a}"))  # noqa: S608 - text of our own
+    if states & {"scheduled", "retrying"}:
+        due = "scope = 'state' AND b IN ('scheduled', 'retrying')"
+        sources.append(("SELECT seq FROM task WHERE due_at IS NOT NULL", due))
+    if states & set(FINISHED):
+        sources.append((f"SELECT seq FROM task WHERE kept IS NOT NULL{of_queue}", f"scope = 'kept'{a}"))  # noqa: S608 - text of our own
+    size = sum(_tallied(db, counted) for _, counted in sources)
+    return " UNION ".join(source for source, _ in sources) if size <= GATHER_MAX else None
+
+
+def _tallied(db: sqlite3.Connection, where: str) -> int:
+    return int(db.execute(f"SELECT coalesce(sum(n), 0) FROM tally WHERE {where}").fetchone()[0])  # noqa: S608 - text of our own
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''").replace("\0", "") + "'"
+
+
+def _sorted(
+    db: sqlite3.Connection, wanted: TaskFilter, gathered: str, field: str, after: Place | None, *, descending: bool
+) -> Iterator[_Step]:
+    sql, values = condition(wanted)
+    key = _KEYS[field]
+    query = f"SELECT {key}, seq FROM task WHERE seq IN ({gathered}) AND {key} IS NOT NULL AND ({sql})"  # noqa: S608 - text of our own
+    places: list[Place] = sorted(db.execute(query, values).fetchall(), reverse=descending)
+    for place in places:
+        if after is None or (place < after if descending else place > after):
+            yield _Step(place, wanted=True)
+
+
+# --- how many ---
+
+
+def _total(db: sqlite3.Connection, wanted: TaskFilter, out_of_time: OutOfTime) -> int | None:
+    """Exact where the counters know it, else counted so far."""
+    if wanted.is_counted:
+        return sum(_grouped_by_tally(db, wanted, "state").values())
+    counted = 0
+    for step in _steps(db, wanted, "created_at", None, descending=True):
+        counted += step.wanted
+        if counted > limits.TOTAL_COUNT_MAX or (not step.wanted and out_of_time()):
+            return None
+    return counted
+
+
+def _grouped_by_tally(db: sqlite3.Connection, wanted: TaskFilter, by: str) -> dict[str | None, int]:
+    column = "b" if by == "state" else "a"
+    sql = f"SELECT {column}, sum(n) FROM tally WHERE scope = 'state' AND a = coalesce(?, a) "  # noqa: S608 - text of our own
+    sql += "AND (? = '[]' OR b IN (SELECT value FROM json_each(?))) GROUP BY 1"
+    states = json_list(wanted.state)
+    return dict(db.execute(sql, (wanted.queue, states, states)).fetchall())
+
+
+def _grouped(
+    db: sqlite3.Connection, wanted: TaskFilter, column: str, out_of_time: OutOfTime
+) -> tuple[dict[str | None, int], bool]:
+    counted: dict[str | None, int] = {}
+    waiting: list[int] = []
+    complete = True
+    for step in _steps(db, wanted, "created_at", None, descending=True):
+        if step.wanted:
+            waiting.append(step.place[1])
+        if len(waiting) >= _WINDOW_MAX or not step.wanted:
+            _count_values(db, column, waiting, counted)
+            if out_of_time():
+                complete = False
+                break
+    _count_values(db, column, waiting, counted)
+    return counted, complete
+
+
+def _count_values(db: sqlite3.Connection, column: str, seqs: list[int], counted: dict[str | None, int]) -> None:
+    sql = f"SELECT {column}, count(*) FROM task WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY 1"  # noqa: S608 - text of our own
+    for value, n in db.execute(sql, (json_list(seqs),)):
+        counted[value] = counted.get(value, 0) + n
+    seqs.clear()
+
+
+# --- cursors ---
+
+
+def _cursor(place: Place, sort: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode((sort, *place))).decode().rstrip("=")
+
+
+def _place(cursor: str, sort: str) -> Place:
+    try:
+        data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        of, key, seq = msgspec.json.decode(data, type=tuple[str, int, int])
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise BadCursor("this is no cursor") from error
+    if of != sort or not (-(2**62) <= key < 2**62 and 0 <= seq < 2**62):
+        raise BadCursor("the cursor belongs to another order")
+    return key, seq

@@ -1,0 +1,295 @@
+"""Reads of single things, on whatever connection the caller has. Nothing here writes, and nothing scans the tasks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from quvatlh.core import limits
+from quvatlh.core.books import QueueState, Shape
+from quvatlh.core.model import HtbClass, QueueSettings, ScheduleSpec, TokenScope, WorkerFacts
+from quvatlh.core.rows import LIVE_SELECT, TASK_SELECT, LiveRow, TaskRow, decode_spec, json_list, live_row, task_row
+from quvatlh.core.views import (
+    ActionView,
+    AnnouncementView,
+    ClassView,
+    LedgerRow,
+    PolicyView,
+    QueueView,
+    ScheduleView,
+    SessionView,
+    TaskView,
+    TokenView,
+    WorkerView,
+)
+
+_SHAPE: Final = msgspec.json.Decoder(Shape)
+_SETTINGS: Final = msgspec.json.Decoder(QueueSettings)
+_FACTS: Final = msgspec.json.Decoder(WorkerFacts)
+_SCHEDULE: Final = msgspec.json.Decoder(ScheduleSpec)
+_OLDEST_PROBES_MAX: Final = 1000
+
+
+def applied_index(db: sqlite3.Connection) -> int:
+    """Up to where a reader sees; read it inside the same transaction."""
+    return int(db.execute("SELECT applied_index FROM meta").fetchone()[0])
+
+
+# --- tasks ---
+
+
+def task_views(db: sqlite3.Connection, seqs: Sequence[int]) -> list[TaskView]:
+    """In the order asked; one that is gone is left out."""
+    rows = db.execute(f"{TASK_SELECT} WHERE seq IN (SELECT value FROM json_each(?))", (json_list(seqs),))  # noqa: S608 - text of our own
+    found = {row[0]: task_row(row) for row in rows}
+    shapes: dict[int, Shape] = {}
+    return [_view(db, found[seq], shapes) for seq in seqs if seq in found]
+
+
+def get_task(db: sqlite3.Connection, task_id: str) -> TaskView | None:
+    """A task with its live actions and the last ten that ended."""
+    row = db.execute(f"{TASK_SELECT} WHERE id = ?", (task_id,)).fetchone()
+    if row is None:
+        return None
+    view = _view(db, task_row(row), {})
+    actions = tuple(list_actions(db, view.row, limits.ACTIONS_SHOWN_MAX))
+    return TaskView(view.row, view.spec, view.shape, actions)
+
+
+def is_gone(db: sqlite3.Connection, task_id: str, now_ms: int) -> bool:
+    """Whether there was such a task within the last day, by an id that its producer chose."""
+    row = db.execute("SELECT at, ordinal FROM tombstone WHERE id = ?", (task_id,)).fetchone()
+    if row is None:
+        return False
+    last = db.execute("SELECT n FROM serial WHERE name = 'tombstone'").fetchone()[0]
+    return bool(row[0] > now_ms - limits.KNOWN_MS and row[1] > last - limits.KNOWN_MAX)
+
+
+def get_payload(db: sqlite3.Connection, seq: int) -> tuple[bytes, bool] | None:
+    """The payload and whether it is JSON."""
+    row = db.execute("SELECT payload, payload_json FROM body WHERE task = ?", (seq,)).fetchone()
+    return None if row is None or row[0] is None else (row[0], bool(row[1]))
+
+
+def list_actions(db: sqlite3.Connection, task: TaskRow, ended_max: int | None = None) -> list[ActionView]:
+    """By token. A plain success has no row of its own: it is told from its task's."""
+    sql = (
+        "SELECT token, worker, attempt, state, awarded_at, started_at, finished_at, exit_code, signal, error, "
+        "error_text, result, output_tail, progress FROM action WHERE task = ? ORDER BY token DESC LIMIT ?"
+    )
+    ended = [_ended(task, row) for row in db.execute(sql, (task.seq, -1 if ended_max is None else ended_max))]
+    if task.state == "succeeded" and all(action.token != task.token for action in ended):
+        last = ActionView(
+            action_id(task.token), task.id, task.worker or "", task.token, task.attempts, "succeeded",
+            started_at=task.started_at, finished_at=task.finished_at,
+        )  # fmt: skip
+        ended = [last, *ended][:ended_max]
+    live = db.execute(f"{LIVE_SELECT} WHERE task = ? ORDER BY token", (task.seq,)) if task.live else ()
+    return [*reversed(ended), *(live_view(live_row(row)) for row in live)]
+
+
+def action_id(token: int) -> str:
+    """Actions are named by their token: there is no second number to keep unique."""
+    return f"a{token}"
+
+
+def live_view(action: LiveRow) -> ActionView:
+    return ActionView(
+        action_id(action.token),
+        action.id,
+        action.worker,
+        action.token,
+        action.attempt,
+        action.state,
+        action.awarded_at,
+        action.started_at,
+        progress=_json(action.progress),
+        announcement=_json(action.announcement),
+        lease_ms=action.lease_ms,
+        stop=action.stop,
+    )
+
+
+def live_actions(db: sqlite3.Connection, worker: str | None = None, session: str | None = None) -> list[LiveRow]:
+    """All that is owned now, or what a worker or a session owns."""
+    sql = f"{LIVE_SELECT} WHERE worker = coalesce(?, worker) AND session = coalesce(?, session) ORDER BY token"
+    return [live_row(row) for row in db.execute(sql, (worker, session))]
+
+
+def announcements(db: sqlite3.Connection, group: str | None = None) -> list[AnnouncementView]:
+    sql = f"{LIVE_SELECT} WHERE announcement IS NOT NULL AND grp = coalesce(?, grp) ORDER BY token"
+    return [
+        AnnouncementView(
+            live.id, action_id(live.token), live.grp, _name(db, live), live.worker,
+            live.started_at or live.awarded_at, _json(live.announcement) or {},
+        )
+        for live in map(live_row, db.execute(sql, (group,)))
+    ]  # fmt: skip
+
+
+def _name(db: sqlite3.Connection, live: LiveRow) -> str:
+    if live.name is not None:
+        return live.name
+    return str(db.execute("SELECT coalesce(name, id) FROM task WHERE seq = ?", (live.task,)).fetchone()[0])
+
+
+def _view(db: sqlite3.Connection, row: TaskRow, shapes: dict[int, Shape]) -> TaskView:
+    text = row.spec or db.execute("SELECT spec FROM body WHERE task = ?", (row.seq,)).fetchone()[0]
+    if row.shape not in shapes:
+        shapes[row.shape] = get_shape(db, row.shape)
+    return TaskView(row, decode_spec(text), shapes[row.shape])
+
+
+def _ended(task: TaskRow, row: tuple[Any, ...]) -> ActionView:
+    token, worker, attempt, state, awarded_at, started_at, finished_at, *said, progress = row
+    exit_code, signal, error, error_text, result, output_tail = said
+    return ActionView(
+        action_id(token),
+        task.id,
+        worker,
+        token,
+        attempt,
+        state,
+        awarded_at,
+        started_at,
+        finished_at,
+        exit_code=exit_code,
+        signal=signal,
+        error=error,
+        error_text=error_text,
+        result=result,
+        output_tail=output_tail,
+        progress=_json(progress),
+    )
+
+
+def _json(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def get_shape(db: sqlite3.Connection, number: int) -> Shape:
+    return _SHAPE.decode(db.execute("SELECT body FROM shape WHERE id = ?", (number,)).fetchone()[0])
+
+
+# --- queues and workers ---
+
+
+def queues(db: sqlite3.Connection, now_ms: int, name: str | None = None) -> list[QueueView]:
+    """All queues, or one, with what is in them."""
+    counts: dict[str, dict[str, int]] = {}
+    sql = "SELECT scope, a, b, n FROM tally WHERE scope IN ('state', 'live') AND a = coalesce(?, a)"
+    for scope, queue, state, n in db.execute(sql, (name,)):
+        counts.setdefault(queue, {})[state if scope == "state" else "live"] = n
+    rows = db.execute("SELECT * FROM queue WHERE name = coalesce(?, name) ORDER BY name", (name,)).fetchall()
+    return [_queue(db, row, counts.get(row[0], {}), now_ms) for row in rows]
+
+
+def _queue(db: sqlite3.Connection, row: tuple[Any, ...], counted: dict[str, int], now_ms: int) -> QueueView:
+    state = QueueState(row[0], _SETTINGS.decode(row[1]), *row[2:])
+    counts = {name: n for name, n in counted.items() if name != "live"}
+    oldest = _oldest_pending(db, row[0]) if counts.get("pending") else None
+    return QueueView(
+        row[0], state.settings, counts, counted.get("live", 0), oldest, state.free_at(now_ms), row[4] is not None
+    )
+
+
+def _oldest_pending(db: sqlite3.Connection, queue: str) -> int | None:
+    """The first of each shape and rank, hopping from one to the next; beyond a thousand of them, of those."""
+    oldest: int | None = None
+    place: tuple[int, int] | None = None
+    ready = "SELECT shape, rank, seq FROM task WHERE ready = 1 AND queue = ?"
+    next_rank = f"{ready} AND shape = ? AND rank > ? ORDER BY rank, seq LIMIT 1"
+    next_shape = f"{ready} AND shape > ? ORDER BY shape, rank, seq LIMIT 1"
+    for _ in range(_OLDEST_PROBES_MAX):
+        row = None if place is None else db.execute(next_rank, (queue, *place)).fetchone()
+        row = row or db.execute(next_shape, (queue, -1 if place is None else place[0])).fetchone()
+        if row is None:
+            break
+        place = (row[0], row[1])
+        oldest = row[2] if oldest is None else min(oldest, row[2])
+    if oldest is None:
+        return None
+    return int(db.execute("SELECT created_at FROM task WHERE seq = ?", (oldest,)).fetchone()[0])
+
+
+def classes(db: sqlite3.Connection) -> list[ClassView]:
+    rows = db.execute("SELECT name, settings FROM class ORDER BY name")
+    return [ClassView(name, msgspec.json.decode(text, type=HtbClass)) for name, text in rows]
+
+
+def workers(db: sqlite3.Connection, name: str | None = None) -> list[WorkerView]:
+    live = {
+        row[0]: row[1:]
+        for row in db.execute("SELECT worker, count(*), sum(slots) FROM live GROUP BY worker ORDER BY worker")
+    }
+    sql = "SELECT name, session, state, draining, facts FROM worker WHERE name = coalesce(?, name) ORDER BY name"
+    return [
+        WorkerView(
+            worker, session, "draining" if draining and state == "up" else state, _FACTS.decode(facts),
+            *live.get(worker, (0, 0)),
+        )
+        for worker, session, state, draining, facts in db.execute(sql, (name,))
+    ]  # fmt: skip
+
+
+def get_session(db: sqlite3.Connection, session: str) -> SessionView | None:
+    row = db.execute("SELECT * FROM session WHERE id = ?", (session,)).fetchone()
+    if row is None:
+        return None
+    name, worker, secret_hash, directory, isolated, opened_at, floor, ended = row
+    return SessionView(name, worker, secret_hash, directory, bool(isolated), opened_at, floor, bool(ended))
+
+
+# --- schedules, policies, tokens ---
+
+
+def schedules(db: sqlite3.Connection, name: str | None = None) -> list[ScheduleView]:
+    sql = (
+        "SELECT name, spec, version, next_at, last_slot, last_task, payload, payload_json FROM schedule "
+        "WHERE name = coalesce(?, name) ORDER BY name"
+    )
+    return [
+        ScheduleView(schedule, _SCHEDULE.decode(spec), version, next_at, slot, task, payload, bool(payload_json))
+        for schedule, spec, version, next_at, slot, task, payload, payload_json in db.execute(sql, (name,))
+    ]
+
+
+def ledger(db: sqlite3.Connection, schedule: str, *, before: int | None = None, limit: int = 100) -> list[LedgerRow]:
+    """The latest first; `before` is the ordinal of the last row of the page before."""
+    sql = (
+        "SELECT ordinal, slot, at, outcome, task, why, manual FROM ledger WHERE schedule = ? AND ordinal < ? "
+        "ORDER BY ordinal DESC LIMIT ?"
+    )
+    rows = db.execute(sql, (schedule, limits.INTEGER_MAX if before is None else before, limit))
+    return [
+        LedgerRow(ordinal, slot, at, outcome, task, why, bool(manual))
+        for ordinal, slot, at, outcome, task, why, manual in rows
+    ]
+
+
+def policies(db: sqlite3.Connection, name: str | None = None) -> list[PolicyView]:
+    sql = "SELECT name, version, source, at FROM policy WHERE name = coalesce(?, name) ORDER BY name"
+    return [PolicyView(*row) for row in db.execute(sql, (name,))]
+
+
+def tokens(db: sqlite3.Connection) -> Iterator[TokenView]:
+    for name, hash_, scope, at in db.execute("SELECT name, hash, scope, at FROM token ORDER BY name"):
+        yield TokenView(name, hash_, msgspec.json.decode(scope, type=TokenScope), at)
+
+
+def token_by_hash(db: sqlite3.Connection, hash_: bytes) -> TokenView | None:
+    row = db.execute("SELECT name, hash, scope, at FROM token WHERE hash = ?", (hash_,)).fetchone()
+    return None if row is None else TokenView(row[0], row[1], msgspec.json.decode(row[2], type=TokenScope), row[3])
+
+
+def was_revoked(db: sqlite3.Connection, hash_: bytes) -> bool:
+    return db.execute("SELECT 1 FROM revoked WHERE hash = ?", (hash_,)).fetchone() is not None
+
+
+def master(db: sqlite3.Connection) -> str | None:
+    """Who said last that it is the master."""
+    row = db.execute("SELECT value FROM fact WHERE name = 'master'").fetchone()
+    return None if row is None else str(row[0])

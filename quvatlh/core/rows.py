@@ -1,0 +1,136 @@
+"""Rows of the task table as objects, for everything but the three hot statements, which know their columns themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, cast
+
+import msgspec
+
+from quvatlh.core.model import FINISHED, WAITING, ActionState, TaskSpec, TaskState
+
+
+@dataclass(slots=True)
+class TaskRow:
+    """A task on its way through one command. Whoever changes it hands it to `Unit.store`, which keeps the books."""
+
+    seq: int
+    id: str
+    chosen: int
+    state: TaskState
+    service: int
+    once: int
+    grp: str
+    name: str | None
+    queue: str
+    priority: int
+    key: str | None
+    lim: int | None
+    shape: int
+    slots: int
+    created_at: int
+    at: int | None
+    due_at: int | None
+    expires_at: int | None
+    expiry: int | None
+    ready: int
+    rank: int
+    keep_ms: int | None
+    lease_ms: int | None
+    unique_key: str | None
+    unique_while: str | None
+    spec: str | None
+    attempts: int
+    ended: int
+    deaths: int
+    live: int
+    running: int
+    resting: int
+    streak: int
+    token: int
+    worker: str | None
+    started_at: int | None
+    finished_at: int | None
+    kept: int | None
+    error: str | None
+    error_text: str | None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINISHED
+
+    @property
+    def waiting(self) -> bool:
+        return self.state in WAITING
+
+    @property
+    def counted_name(self) -> str | None:
+        """Under which name its actions are counted; None: under none (see tally.NameTally)."""
+        if self.name is None and self.lim is None:
+            return None
+        return self.name or self.id
+
+
+@dataclass(slots=True)
+class LiveRow:
+    """An action that has not ended."""
+
+    token: int
+    task: int
+    worker: str
+    session: str
+    state: ActionState
+    stop: str | None
+    id: str
+    service: int
+    plain: int
+    queue: str
+    grp: str
+    name: str | None
+    key: str | None
+    lim: int | None
+    slots: int
+    attempt: int
+    lease_ms: int
+    awarded_at: int
+    started_at: int | None
+    announcement: str | None
+    progress: str | None
+
+
+TASK_COLUMNS: Final = tuple(field.name for field in fields(TaskRow))
+TASK_SELECT: Final = f"SELECT {', '.join(TASK_COLUMNS)} FROM task"  # noqa: S608 - text of our own
+LIVE_COLUMNS: Final = tuple(field.name for field in fields(LiveRow))
+LIVE_SELECT: Final = f"SELECT {', '.join(LIVE_COLUMNS)} FROM live"  # noqa: S608 - text of our own
+
+_FIXED: Final = frozenset({"seq", "id", "chosen", "service", "once", "grp", "name", "key", "created_at", "unique_key"})
+STORED_COLUMNS: Final = tuple(name for name in TASK_COLUMNS if name not in _FIXED)
+STORE_TASK: Final = f"UPDATE task SET {', '.join(f'{name} = ?' for name in STORED_COLUMNS)} WHERE seq = ?"  # noqa: S608 - text of our own
+
+_SPEC = msgspec.json.Decoder(TaskSpec)
+
+
+def decode_spec(text: str) -> TaskSpec:
+    """A spec as it stands in the table."""
+    return _SPEC.decode(text)
+
+
+def json_text(value: object) -> str | None:
+    """Canonical JSON; None for what has no JSON form (a map with odd keys, an extension type, too deep)."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return None
+
+
+def json_list(values: object) -> str:
+    """Numbers or names for `json_each`: one prepared statement for any number of them."""
+    return msgspec.json.encode(values).decode()
+
+
+def task_row(columns: object) -> TaskRow:
+    return TaskRow(*cast("tuple", columns))  # type: ignore[type-arg]
+
+
+def live_row(columns: object) -> LiveRow:
+    return LiveRow(*cast("tuple", columns))  # type: ignore[type-arg]

@@ -1,0 +1,204 @@
+"""The tables, and how older ones become these.
+
+Index budget. A short task writes four entries of secondary indexes in its life, by these statements and no others:
+  1. INSERT_TASK  task_id     (its id must be found)
+  2. INSERT_TASK  task_ready  (its place in the ready order)
+  3. AWARD_TASK   task_ready  (and out of it)
+  4. FINISH_TASK  task_done   (its place in what is forgotten, and in lists by finished_at)
+The other indexes are partial and hold only services, and tasks that wait for a time or carry one. No condition of a partial index names
+`state`, so that a change of state alone touches none. tests/core/test_schema.py counts this in SQLite's own programs.
+
+What is counted is in `tally`, written once an entry for all its items: totals, limits and the non-empty (queue, shape)
+pairs are read there, never by scanning. `live` has one row an action that has not ended: small, and always in memory.
+An ended action has a row in `action` only when there is more to say than its task's row holds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Final
+
+SCHEMA_VERSION: Final = 1
+
+TASK: Final = """
+CREATE TABLE task (
+    seq INTEGER PRIMARY KEY,            -- arrival
+    id TEXT NOT NULL,
+    chosen INTEGER NOT NULL,            -- 1: a producer chose the id
+    state TEXT NOT NULL,
+    service INTEGER NOT NULL,
+    once INTEGER NOT NULL,              -- 1: at-most-once
+    grp TEXT NOT NULL,
+    name TEXT,                          -- NULL: the id
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    key TEXT,
+    lim INTEGER,                        -- of a service: how many instances are wanted
+    shape INTEGER NOT NULL,
+    slots INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    at INTEGER,                         -- NULL: created_at
+    due_at INTEGER,                     -- when a scheduled or retrying task, or a resting instance, is looked at again
+    expires_at INTEGER,
+    expiry INTEGER,                     -- expires_at while the task waits, else NULL
+    ready INTEGER NOT NULL,             -- 1: may be awarded
+    rank INTEGER NOT NULL,              -- place in its queue: smaller first, equals by seq
+    keep_ms INTEGER,
+    lease_ms INTEGER,
+    unique_key TEXT,
+    unique_while TEXT,                  -- queued, active, unfinished, for
+    spec TEXT,                          -- JSON of model.TaskSpec; NULL: in body
+    attempts INTEGER NOT NULL DEFAULT 0,
+    ended INTEGER NOT NULL DEFAULT 0,   -- executions that ended by themselves and failed
+    deaths INTEGER NOT NULL DEFAULT 0,  -- workers that died with it
+    live INTEGER NOT NULL DEFAULT 0,    -- rows in live
+    running INTEGER NOT NULL DEFAULT 0, -- of those, begun
+    resting INTEGER NOT NULL DEFAULT 0, -- instances of a service that wait for due_at
+    streak INTEGER NOT NULL DEFAULT 0,  -- instances in a row that ended early
+    token INTEGER NOT NULL DEFAULT 0,   -- of the last award
+    worker TEXT,                        -- of the last award
+    started_at INTEGER,
+    finished_at INTEGER,
+    kept INTEGER,                       -- finished: 0, failed: 1, with a keep of its own: 2
+    error TEXT,
+    error_text TEXT
+) STRICT"""
+
+INDEXES: Final = (
+    "CREATE UNIQUE INDEX task_id ON task (id)",
+    "CREATE INDEX task_ready ON task (queue, shape, rank) WHERE ready = 1",
+    "CREATE INDEX task_done ON task (queue, kept, finished_at) WHERE kept IS NOT NULL",
+    "CREATE INDEX task_due ON task (due_at) WHERE due_at IS NOT NULL",
+    "CREATE INDEX task_expiry ON task (expiry) WHERE expiry IS NOT NULL",
+    "CREATE INDEX task_at ON task (at) WHERE at IS NOT NULL",
+    "CREATE INDEX task_service ON task (grp) WHERE service = 1",
+)
+
+LIVE: Final = """
+CREATE TABLE live (
+    token INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL,              -- seq
+    worker TEXT NOT NULL,
+    session TEXT NOT NULL,
+    state TEXT NOT NULL,                -- claimed, running, stopping
+    stop TEXT,                          -- why it is stopping: kill, delete, relocate, surplus
+    id TEXT NOT NULL,
+    service INTEGER NOT NULL,
+    plain INTEGER NOT NULL,             -- 1: a success of it goes the short way (FINISH_TASK)
+    queue TEXT NOT NULL,                -- as it was when awarded: that is where it counts
+    grp TEXT NOT NULL,
+    name TEXT,                          -- NULL: not counted by name (no name of its own, no limit)
+    key TEXT,
+    lim INTEGER,
+    slots INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    lease_ms INTEGER NOT NULL,
+    awarded_at INTEGER NOT NULL,
+    started_at INTEGER,
+    announcement TEXT,
+    progress TEXT
+) STRICT"""
+
+TABLES: Final = (
+    TASK,
+    *INDEXES,
+    LIVE,
+    # Large parts of a task; read only when it is shown or started.
+    "CREATE TABLE body (task INTEGER PRIMARY KEY, spec TEXT, payload BLOB, payload_json INTEGER NOT NULL) STRICT",
+    """CREATE TABLE action (
+        task INTEGER NOT NULL, token INTEGER NOT NULL, worker TEXT NOT NULL, attempt INTEGER NOT NULL,
+        state TEXT NOT NULL, awarded_at INTEGER NOT NULL, started_at INTEGER, finished_at INTEGER NOT NULL,
+        exit_code INTEGER, signal INTEGER, error TEXT, error_text TEXT, result BLOB, output_tail BLOB, progress TEXT,
+        PRIMARY KEY (task, token)) STRICT, WITHOUT ROWID""",
+    # What is wanted of a worker, as far as it differs among tasks; a row as long as a task has it.
+    "CREATE TABLE shape (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body TEXT NOT NULL) STRICT",
+    "CREATE TABLE tally (scope TEXT, a TEXT, b ANY, n INTEGER NOT NULL, PRIMARY KEY (scope, a, b)) STRICT, WITHOUT ROWID",
+    """CREATE TABLE name_live (grp TEXT, name TEXT, lim INTEGER, n INTEGER NOT NULL,
+        PRIMARY KEY (grp, name, lim)) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE serial (name TEXT PRIMARY KEY, n INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE unique_key (grp TEXT, key TEXT, task INTEGER NOT NULL, id TEXT NOT NULL, until INTEGER,
+        PRIMARY KEY (grp, key)) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE own_keep (gone_at INTEGER, task INTEGER, PRIMARY KEY (gone_at, task)) STRICT, WITHOUT ROWID",
+    # Known for a while. Whether a row still counts follows from its numbers; sweeping only saves space.
+    "CREATE TABLE tombstone (id TEXT PRIMARY KEY, at INTEGER NOT NULL, ordinal INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE request (token TEXT, route TEXT, id TEXT, digest BLOB NOT NULL, at INTEGER NOT NULL,
+        ordinal INTEGER NOT NULL, bytes_before INTEGER NOT NULL, answer BLOB NOT NULL,
+        PRIMARY KEY (token, route, id)) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE queue (name TEXT PRIMARY KEY, settings TEXT NOT NULL, bucket_units INTEGER NOT NULL,
+        bucket_at INTEGER NOT NULL, rerank_from INTEGER) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE class (name TEXT PRIMARY KEY, settings TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE worker (name TEXT PRIMARY KEY, session TEXT, state TEXT NOT NULL, draining INTEGER NOT NULL,
+        facts TEXT NOT NULL) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE session (id TEXT PRIMARY KEY, worker TEXT NOT NULL, secret_hash BLOB NOT NULL,
+        directory TEXT NOT NULL, isolated INTEGER NOT NULL, opened_at INTEGER NOT NULL, floor INTEGER NOT NULL,
+        ended INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE schedule (name TEXT PRIMARY KEY, spec TEXT NOT NULL, payload BLOB, payload_json INTEGER NOT NULL,
+        version INTEGER NOT NULL, next_at INTEGER, last_slot INTEGER, last_task TEXT, ordinal INTEGER NOT NULL)
+        STRICT, WITHOUT ROWID""",
+    """CREATE TABLE ledger (schedule TEXT, ordinal INTEGER, slot INTEGER NOT NULL, at INTEGER NOT NULL,
+        outcome TEXT NOT NULL, task TEXT, why TEXT, manual INTEGER NOT NULL,
+        PRIMARY KEY (schedule, ordinal)) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE policy (name TEXT PRIMARY KEY, version INTEGER NOT NULL, digest BLOB NOT NULL, source TEXT NOT NULL,
+        at INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE token (name TEXT PRIMARY KEY, hash BLOB NOT NULL UNIQUE, scope TEXT NOT NULL, at INTEGER NOT NULL)
+        STRICT, WITHOUT ROWID""",
+    "CREATE TABLE revoked (hash BLOB PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    # Of this node alone, and so in no digest.
+    "CREATE TABLE own_digest (id INTEGER PRIMARY KEY CHECK (id = 1), at_index INTEGER, value BLOB) STRICT",
+    "CREATE TABLE schema_version (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL) STRICT",
+    f"INSERT INTO schema_version VALUES (1, {SCHEMA_VERSION})",  # noqa: S608 - text of our own
+)
+
+INSERT_TASK: Final = """
+INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, lim, shape, slots, created_at,
+    at, due_at, expires_at, expiry, ready, rank, keep_ms, lease_ms, unique_key, unique_while, spec)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+AWARD_TASK: Final = """
+UPDATE task SET state = 'claimed', ready = 0, attempts = attempts + 1, live = 1, token = ?, worker = ? WHERE seq = ?"""
+"""Of a job whose only index is the ready order; others are stored as a whole."""
+
+FINISH_TASK: Final = """
+UPDATE task SET state = 'succeeded', live = 0, running = 0, started_at = ?, finished_at = ?, kept = 0, error = NULL,
+    error_text = NULL
+WHERE seq = ?"""
+"""Of a job that succeeded and has no keep of its own."""
+
+INSERT_LIVE: Final = """
+INSERT INTO live (token, task, worker, session, state, id, service, plain, queue, grp, name, key, lim, slots, attempt,
+    lease_ms, awarded_at)
+VALUES (?, ?, ?, ?, 'claimed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+Migration = Callable[[sqlite3.Connection], None]
+
+MIGRATIONS: Final[Sequence[Migration]] = ()
+"""`MIGRATIONS[n]` makes version n + 2 of version n + 1. Never changed once released; a new one is added at the end,
+with a fixture of the version before it (tests/core/fixtures)."""
+
+assert len(MIGRATIONS) == SCHEMA_VERSION - 1
+
+
+class SchemaTooNew(Exception):
+    """A newer version has written these tables: start that one, or a newer one."""
+
+
+def migrate(db: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> int:
+    """Bring the tables up to date, in one transaction; the version they had. Nothing is done to tables of today."""
+    version = int(db.execute("SELECT version FROM schema_version").fetchone()[0])
+    newest = len(migrations) + 1
+    if version > newest:
+        raise SchemaTooNew(f"the tables have version {version}, this program knows up to {newest}")
+    if version == newest:
+        return version
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for step in migrations[version - 1 :]:
+            step(db)
+        db.execute("UPDATE schema_version SET version = ?", (newest,))
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+    return version

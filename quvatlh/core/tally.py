@@ -1,0 +1,109 @@
+"""Counters: what is read without scanning. Changes are collected over an entry and written once.
+
+A counter at zero has no row, so that keys and workers that come and go leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from typing import Final
+
+from quvatlh.core.limits import NO_LIMIT
+
+STATE: Final = "state"
+"""(queue, state): tasks."""
+READY: Final = "ready"
+"""(queue, shape): tasks that may be awarded."""
+KEPT: Final = "kept"
+"""(queue, kept): finished tasks by what they are kept for."""
+PRIORITY: Final = "priority"
+"""('', priority): tasks, for lists sorted by it."""
+SHAPE: Final = "shape"
+"""('', shape): tasks that have it."""
+LIVE: Final = "live"
+"""(queue, ''): live actions."""
+LIVE_WORKER: Final = "live_worker"
+"""(queue, worker): live actions."""
+LIVE_KEY: Final = "live_key"
+"""(queue, key): live actions."""
+
+Counter = tuple[str, str, str | int]
+
+_UPSERT = "INSERT INTO tally VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
+_DROP = "DELETE FROM tally WHERE scope = ? AND a = ? AND b = ? AND n = 0"
+_UPSERT_NAME = "INSERT INTO name_live VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
+_DROP_NAME = "DELETE FROM name_live WHERE grp = ? AND name = ? AND lim = ? AND n = 0"
+
+
+class Tally:
+    """The counters of one entry."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._changes: defaultdict[Counter, int] = defaultdict(int)
+        self._before: dict[Counter, int] = {}
+
+    def add(self, scope: str, a: str, b: str | int, n: int) -> None:
+        self._changes[scope, a, b] += n
+
+    def get(self, scope: str, a: str, b: str | int) -> int:
+        counter = (scope, a, b)
+        before = self._before.get(counter)
+        if before is None:
+            row = self._db.execute("SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?", counter).fetchone()
+            before = self._before[counter] = row[0] if row else 0
+        return before + self._changes.get(counter, 0)
+
+    def flush(self) -> None:
+        changed = [(*counter, n) for counter, n in self._changes.items() if n]
+        if changed:
+            self._db.executemany(_UPSERT, changed)
+            self._db.executemany(_DROP, [row[:3] for row in changed if row[3] < 0])
+        self._changes.clear()
+        self._before.clear()
+
+
+class NameTally:
+    """Live actions by group, name and limit.
+
+    A task without a name of its own and without limit is not in here: it has no namesake but one that was given its id
+    as a name, and for that one `others` looks it up. So ordinary tasks pay nothing for names.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._limits: dict[tuple[str, str], dict[int, int]] = {}
+        self._changed: dict[tuple[str, str, int], int] = {}
+        self._any: bool | None = None
+
+    def any(self) -> bool:
+        """Whether any action is counted by name at all."""
+        if self._any is None:
+            self._any = self._db.execute("SELECT 1 FROM name_live LIMIT 1").fetchone() is not None
+        return self._any
+
+    def live(self, group: str, name: str) -> dict[int, int]:
+        """Limit -> live actions that have it."""
+        found = self._limits.get((group, name))
+        if found is None:
+            rows = self._db.execute("SELECT lim, n FROM name_live WHERE grp = ? AND name = ?", (group, name))
+            found = self._limits[group, name] = dict(rows.fetchall())
+        return found
+
+    def add(self, group: str, name: str, limit: int | None, n: int) -> None:
+        key = NO_LIMIT if limit is None else limit
+        counted = self.live(group, name)
+        counted[key] = counted.get(key, 0) + n
+        self._changed[group, name, key] = self._changed.get((group, name, key), 0) + n
+        if n > 0:
+            self._any = True
+
+    def flush(self) -> None:
+        changed = [(*key, n) for key, n in self._changed.items() if n]
+        if changed:
+            self._db.executemany(_UPSERT_NAME, changed)
+            self._db.executemany(_DROP_NAME, [row[:3] for row in changed if row[3] < 0])
+        self._changed.clear()
+        self._limits.clear()
+        self._any = None

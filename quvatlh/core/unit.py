@@ -1,0 +1,282 @@
+"""One entry's work on the tables: what its commands read, change and tell, and the books that are kept for all of them.
+
+`store` is the one way to change a task (but for the hot statements in verbs/award.py and verbs/finish.py, which do the same
+sums for whole batches): it derives what follows from the state and moves every counter. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from quvatlh.core import schema, tally, uniqueness
+from quvatlh.core.books import Queues, QueueState, Shape, Shapes
+from quvatlh.core.events import Event
+from quvatlh.core.model import QueueSettings, TaskSpec
+from quvatlh.core.rows import (
+    LIVE_SELECT,
+    STORE_TASK,
+    STORED_COLUMNS,
+    TASK_SELECT,
+    LiveRow,
+    TaskRow,
+    decode_spec,
+    json_list,
+    live_row,
+    task_row,
+)
+
+
+class Gone(NamedTuple):
+    """What is needed of a task to forget it."""
+
+    seq: int
+    id: str
+    chosen: int
+    gone_at: int | None
+    """Of a keep of its own."""
+    state: str
+    queue: str
+    kept: int
+    priority: int
+    shape: int
+
+
+GONE_SELECT = """
+SELECT seq, id, chosen, CASE kept WHEN 2 THEN finished_at + keep_ms END, state, queue, kept, priority, shape FROM task"""
+
+
+class Unit:
+    """Made for one entry; `flush` writes what was collected."""
+
+    def __init__(self, db: sqlite3.Connection, index: int, now: int) -> None:
+        self.db = db
+        self.index = index
+        self.now = now
+        self.tally = tally.Tally(db)
+        self.names = tally.NameTally(db)
+        self.queues = Queues(db)
+        self.shapes = Shapes(db, self.tally)
+        self.events: list[Event] = []
+        self._told = 0
+        self._serials: dict[str, int] = dict(db.execute("SELECT name, n FROM serial").fetchall())
+        self._serials_before = dict(self._serials)
+        self.new_tasks: list[tuple[Any, ...]] = []
+        self.new_bodies: list[tuple[int, str | None, bytes | None, int]] = []
+        self.new_ids: set[str] = set()
+        self.plain_shapes: dict[str, int] = {}
+        """By adapter; void when shapes are dropped."""
+
+    # --- numbers and news ---
+
+    def last(self, name: str) -> int:
+        return self._serials.get(name, 0)
+
+    def take(self, name: str, n: int = 1) -> int:
+        """The first of `n` numbers that were never given out before."""
+        first = self._serials.get(name, 0) + 1
+        self._serials[name] = first + n - 1
+        return first
+
+    def tell(self, kind: str, name: str, state: str = "", **known: Any) -> None:
+        self.events.append(Event(self._told, kind, name, state, **known))
+        self._told += 1
+
+    def tell_task(self, kind: str, task: TaskRow, token: int = 0, worker: str = "", **more: Any) -> None:
+        event = Event(
+            self._told, kind, task.id, task.state, task.seq, task.queue, task.shape, worker, token, more or None
+        )
+        self.events.append(event)
+        self._told += 1
+
+    def numbers(self, n: int) -> int:
+        """The first of `n` event numbers, for verbs that make their events themselves."""
+        first, self._told = self._told, self._told + n
+        return first
+
+    def take_events(self) -> tuple[Event, ...]:
+        events = tuple(self.events)
+        self.events.clear()
+        return events
+
+    # --- reading ---
+
+    def tasks(self, seqs: Sequence[int]) -> dict[int, TaskRow]:
+        self.flush_tasks()
+        sql = f"{TASK_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
+        return {row[0]: task_row(row) for row in self.db.execute(sql, (json_list(seqs),))}
+
+    def tasks_by_id(self, ids: Sequence[str]) -> dict[str, TaskRow]:
+        self.flush_tasks()
+        sql = f"{TASK_SELECT} WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
+        return {row[1]: task_row(row) for row in self.db.execute(sql, (json_list(ids),))}
+
+    def select_tasks(self, where: str, *values: object) -> list[TaskRow]:
+        """`where` is text of our own."""
+        self.flush_tasks()
+        return [task_row(row) for row in self.db.execute(f"{TASK_SELECT} {where}", values)]
+
+    def live(self, tokens: Sequence[int]) -> dict[int, LiveRow]:
+        sql = f"{LIVE_SELECT} WHERE token IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
+        return {row[0]: live_row(row) for row in self.db.execute(sql, (json_list(tokens),))}
+
+    def select_live(self, where: str, *values: object) -> list[LiveRow]:
+        return [live_row(row) for row in self.db.execute(f"{LIVE_SELECT} {where} ORDER BY token", values)]
+
+    def spec(self, task: TaskRow) -> TaskSpec:
+        if task.spec is not None:
+            return decode_spec(task.spec)
+        return decode_spec(self.db.execute("SELECT spec FROM body WHERE task = ?", (task.seq,)).fetchone()[0])
+
+    def queue(self, name: str) -> QueueState:
+        """The queue, made on first use."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues.make(name, QueueSettings(), self.now)
+            self.tell("queue.changed", name)
+        return queue
+
+    def shape_id(self, shape: Shape) -> int:
+        number, new = self.shapes.id_of(shape, self.last("shape") + 1)
+        if new:
+            self.take("shape")
+        return number
+
+    # --- changing ---
+
+    def store(self, task: TaskRow, was: TaskRow) -> None:
+        """Write a task that was changed, after what follows from its state is set right. `was` is as it was read."""
+        settle(task)
+        self._count(was, -1)
+        self._count(task, 1)
+        if task.unique_key is not None and task.unique_while != uniqueness.FOR and task.state != was.state:
+            self._keep_unique(task, task.unique_key)
+        if (gone_at(was), gone_at(task)) != (None, None):
+            self._keep_own(task, gone_at(was), gone_at(task))
+        values = [getattr(task, name) for name in STORED_COLUMNS]
+        self.db.execute(STORE_TASK, (*values, task.seq))
+
+    def _keep_own(self, task: TaskRow, before: int | None, after: int | None) -> None:
+        """A finished task with a keep of its own is found by the time it goes."""
+        self.db.execute("DELETE FROM own_keep WHERE gone_at = ? AND task = ?", (before, task.seq))
+        if after is not None:
+            self.db.execute("INSERT INTO own_keep VALUES (?, ?)", (after, task.seq))
+
+    def _count(self, task: TaskRow, n: int) -> None:
+        add = self.tally.add
+        add(tally.STATE, task.queue, task.state, n)
+        add(tally.PRIORITY, "", task.priority, n)
+        add(tally.SHAPE, "", task.shape, n)
+        self.shapes.suspects.add(task.shape)
+        if task.ready:
+            add(tally.READY, task.queue, task.shape, n)
+        if task.kept is not None:
+            add(tally.KEPT, task.queue, task.kept, n)
+
+    def unique_holder(self, group: str, key: str) -> tuple[int, str] | None:
+        """Seq and id of the task that holds a key now."""
+        sql = "SELECT task, id, until FROM unique_key WHERE grp = ? AND key = ?"
+        row = self.db.execute(sql, (group, key)).fetchone()
+        if row is None or (row[2] is not None and row[2] <= self.now):
+            return None
+        return row[0], row[1]
+
+    def hold_unique(self, task: tuple[int, str], group: str, key: str, until: int | None) -> None:
+        self.db.execute("INSERT OR REPLACE INTO unique_key VALUES (?, ?, ?, ?, ?)", (group, key, *task, until))
+
+    def free_unique(self, task: TaskRow) -> None:
+        if task.unique_key is not None:
+            sql = "DELETE FROM unique_key WHERE grp = ? AND key = ? AND task = ?"
+            self.db.execute(sql, (task.grp, task.unique_key, task.seq))
+
+    def _keep_unique(self, task: TaskRow, key: str) -> None:
+        """Held only in the states it was asked for. One that comes back to them goes without while another has it, and
+        takes it at the next change of its state that finds it free."""
+        if task.state in uniqueness.HOLDS[task.unique_while or ""]:
+            if self.unique_holder(task.grp, key) is None:
+                self.hold_unique((task.seq, task.id), task.grp, key, None)
+        else:
+            self.free_unique(task)
+
+    def release(self, action: LiveRow) -> None:
+        """An action has ended: it counts nowhere any more."""
+        self.db.execute("DELETE FROM live WHERE token = ?", (action.token,))
+        self.count_action(action, -1)
+
+    def count_action(self, action: LiveRow, n: int) -> None:
+        self.tally.add(tally.LIVE, action.queue, "", n)
+        self.tally.add(tally.LIVE_WORKER, action.queue, action.worker, n)
+        if action.key is not None:
+            self.tally.add(tally.LIVE_KEY, action.queue, action.key, n)
+        if action.name is not None:
+            self.names.add(action.grp, action.name, action.lim, n)
+
+    def forget(self, gone: Sequence[Gone]) -> None:
+        """Finished tasks without live actions leave the table; chosen ids stay known."""
+        for (state, queue, kept, priority, shape), n in Counter(task[4:] for task in gone).items():
+            self.tally.add(tally.STATE, queue, state, -n)
+            self.tally.add(tally.KEPT, queue, kept, -n)
+            self.tally.add(tally.PRIORITY, "", priority, -n)
+            self.tally.add(tally.SHAPE, "", shape, -n)
+            self.shapes.suspects.add(shape)
+        chosen = [task.id for task in gone if task.chosen]
+        first = self.take("tombstone", len(chosen)) if chosen else 0
+        self.db.executemany(
+            "INSERT OR REPLACE INTO tombstone VALUES (?, ?, ?)",
+            [(id_, self.now, first + n) for n, id_ in enumerate(chosen)],
+        )
+        seqs = json_list([task.seq for task in gone])
+        for table, column in (("action", "task"), ("body", "task"), ("task", "seq")):
+            self.db.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (seqs,))  # noqa: S608 - text of our own
+        own = [(task.gone_at, task.seq) for task in gone if task.gone_at is not None]
+        self.db.executemany("DELETE FROM own_keep WHERE gone_at = ? AND task = ?", own)
+
+    # --- writing ---
+
+    def flush_tasks(self) -> None:
+        """Tasks of one or many ADDs, together; before anything that reads tasks."""
+        if self.new_tasks:
+            self.db.executemany(schema.INSERT_TASK, self.new_tasks)
+            self.new_tasks.clear()
+            self.new_ids.clear()
+        if self.new_bodies:
+            self.db.executemany("INSERT INTO body VALUES (?, ?, ?, ?)", self.new_bodies)
+            self.new_bodies.clear()
+
+    def flush(self) -> None:
+        self.flush_tasks()
+        self.tally.flush()
+        self.names.flush()
+        self.shapes.drop_unused()
+        self.plain_shapes.clear()
+        self.queues.flush()
+        changed = [(name, n) for name, n in self._serials.items() if self._serials_before.get(name) != n]
+        if changed:
+            self.db.executemany("INSERT OR REPLACE INTO serial VALUES (?, ?)", changed)
+
+
+def settle(task: TaskRow) -> None:
+    """What follows from the state of a task, whatever brought it there."""
+    if task.finished:
+        task.due_at, task.ready, task.expiry, task.resting = None, 0, None, 0
+        task.kept = 2 if task.keep_ms is not None else int(task.state == "failed")
+        return
+    task.kept = task.finished_at = None
+    if task.service:
+        waits = task.state == "scheduled"
+        task.ready = int(not waits and task.live + task.resting < (task.lim or 1))
+        task.due_at = task.due_at if waits or task.resting else None
+        task.expiry = task.expires_at if task.live == 0 and task.attempts == 0 else None
+    else:
+        task.ready = int(task.state == "pending")
+        task.due_at = task.due_at if task.state in {"scheduled", "retrying"} else None
+        task.expiry = task.expires_at if task.waiting else None
+
+
+def gone_at(task: TaskRow) -> int | None:
+    """When a task with a keep of its own leaves the list."""
+    if task.kept != 2 or task.finished_at is None or task.keep_ms is None:
+        return None
+    return task.finished_at + task.keep_ms

@@ -1,0 +1,64 @@
+"""Stored policies and tokens. What a token may do is checked where requests come in; here is who it is."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from quvatlh.core.commands import DeletePolicy, PutPolicy, PutToken, RevokeToken
+from quvatlh.core.rejections import Rejection
+from quvatlh.core.results import Ok, Versioned
+from quvatlh.core.unit import Unit
+
+
+def put_policy(unit: Unit, command: PutPolicy) -> Versioned:
+    """The same source again is the same version."""
+    digest = hashlib.blake2b(command.source.encode(), digest_size=16).digest()
+    row = unit.db.execute("SELECT version, digest FROM policy WHERE name = ?", (command.name,)).fetchone()
+    if row is not None and row[1] == digest:
+        return Versioned(row[0])
+    version = unit.take("policy")
+    values = (command.name, version, digest, command.source, unit.now)
+    unit.db.execute("INSERT OR REPLACE INTO policy VALUES (?, ?, ?, ?, ?)", values)
+    unit.tell("policy.changed", command.name, more={"version": version})
+    return Versioned(version)
+
+
+def delete_policy(unit: Unit, command: DeletePolicy) -> Ok | Rejection:
+    """Not while a task in the table names it: that one could never be placed."""
+    sql = "SELECT 1 FROM shape WHERE body ->> '$.policy.name' = ? LIMIT 1"
+    unit.flush_tasks()
+    if unit.db.execute("SELECT 1 FROM policy WHERE name = ?", (command.name,)).fetchone() is None:
+        return Rejection("not_found", f"there is no policy named {command.name}")
+    if unit.db.execute(sql, (command.name,)).fetchone() is not None:
+        return Rejection("not_empty", f"tasks name policy {command.name}")
+    unit.db.execute("DELETE FROM policy WHERE name = ?", (command.name,))
+    unit.tell("policy.changed", command.name, "deleted")
+    return Ok()
+
+
+def put_token(unit: Unit, command: PutToken) -> Ok | Rejection:
+    if unit.db.execute("SELECT 1 FROM revoked WHERE hash = ?", (command.hash,)).fetchone() is not None:
+        return Rejection("conflict", "this token was revoked, and stays so")
+    other = unit.db.execute("SELECT name FROM token WHERE hash = ?", (command.hash,)).fetchone()
+    if other is not None and other[0] != command.name:
+        return Rejection("conflict", f"this token is known as {other[0]}")
+    old = unit.db.execute("SELECT hash FROM token WHERE name = ?", (command.name,)).fetchone()
+    if old is not None and old[0] != command.hash:
+        return Rejection("conflict", f"there is another token named {command.name}: revoke it first")
+    scope = msgspec.json.encode(command.scope).decode()
+    values = (command.name, command.hash, scope, unit.now)
+    unit.db.execute("INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)", values)
+    unit.tell("token.changed", command.name)
+    return Ok()
+
+
+def revoke_token(unit: Unit, command: RevokeToken) -> Ok | Rejection:
+    row = unit.db.execute("SELECT hash FROM token WHERE name = ?", (command.name,)).fetchone()
+    if row is None:
+        return Rejection("not_found", f"there is no token named {command.name}")
+    unit.db.execute("DELETE FROM token WHERE name = ?", (command.name,))
+    unit.db.execute("INSERT OR REPLACE INTO revoked VALUES (?, ?, ?)", (row[0], command.name, unit.now))
+    unit.tell("token.changed", command.name, "revoked")
+    return Ok()

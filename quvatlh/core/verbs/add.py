@@ -1,0 +1,154 @@
+"""ADD: tasks enter the table, all or none, each as itself or as the older task that stands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from quvatlh.core import limits, tally, uniqueness
+from quvatlh.core.books import QueueState, Shape
+from quvatlh.core.commands import Add, NewTask
+from quvatlh.core.events import Event
+from quvatlh.core.model import Code, TaskSpec
+from quvatlh.core.rejections import FieldError, Rejection
+from quvatlh.core.results import Added
+from quvatlh.core.rows import json_list, json_text
+from quvatlh.core.unit import Unit
+
+
+def add(unit: Unit, command: Add) -> Added | Rejection:
+    return add_tasks(unit, command.tasks)
+
+
+def add_tasks(unit: Unit, tasks: Sequence[NewTask]) -> Added | Rejection:
+    """The body of ADD, and of a schedule that fires."""
+    texts = [json_text(task.spec) for task in tasks]
+    faults = _faults(unit, tasks, texts)
+    if faults:
+        return Rejection("invalid", "a task cannot be taken as it is", tuple(faults))
+    known = _known(unit, tasks)
+    ids: list[str] = []
+    existing: dict[int, str] = {}
+    for position, (task, text) in enumerate(zip(tasks, texts, strict=True)):
+        if task.id in known or task.id in unit.new_ids:
+            existing[position] = "id"
+            ids.append(task.id)
+            continue
+        queue = unit.queue(task.spec.queue)
+        unique = task.spec.unique or queue.settings.unique
+        holder = None
+        if unique is not None:
+            key = uniqueness.key_of(unique, task.spec, task.payload)
+            holder = unit.unique_holder(task.spec.group, key)
+            if holder is None:
+                way = uniqueness.while_of(unique)
+                _insert(unit, task, text or "", queue, (key, way, unique.for_ms))
+        else:
+            _insert(unit, task, text or "", queue, None)
+        if holder is not None:
+            existing[position] = "unique"
+        ids.append(holder[1] if holder is not None else task.id)
+    return Added(tuple(ids), existing)
+
+
+def _faults(unit: Unit, tasks: Sequence[NewTask], texts: Sequence[str | None]) -> list[FieldError]:
+    """What only the tables know to be wrong, and what has no place in them."""
+    faults = [
+        FieldError(f"tasks[{n}].work", "holds what has no form in JSON") for n, text in enumerate(texts) if text is None
+    ]
+    for position, task in enumerate(tasks):
+        for field, code in (("policy", task.spec.policy), ("announce", task.spec.announce)):
+            if code is not None and code.name is not None and not policy_exists(unit, code):
+                faults.append(FieldError(f"tasks[{position}].{field}.name", f"there is no policy named {code.name}"))
+    return faults
+
+
+def policy_exists(unit: Unit, code: Code) -> bool:
+    return unit.db.execute("SELECT 1 FROM policy WHERE name = ?", (code.name,)).fetchone() is not None
+
+
+def _known(unit: Unit, tasks: Sequence[NewTask]) -> set[str]:
+    """Ids that are tasks, or that a producer chose within the last day (those of this entry stand in new_ids)."""
+    if len(tasks) == 1 and not tasks[0].chosen:
+        return {tasks[0].id} if unit.db.execute("SELECT 1 FROM task WHERE id = ?", (tasks[0].id,)).fetchone() else set()
+    sql = "SELECT id FROM task WHERE id IN (SELECT value FROM json_each(?))"
+    known = {row[0] for row in unit.db.execute(sql, (json_list([task.id for task in tasks]),))}
+    chosen = [task.id for task in tasks if task.chosen]
+    if chosen:
+        sql = "SELECT id FROM tombstone WHERE id IN (SELECT value FROM json_each(?)) AND at > ? AND ordinal > ?"
+        since = unit.last("tombstone") - limits.KNOWN_MAX
+        rows = unit.db.execute(sql, (json_list(chosen), unit.now - limits.KNOWN_MS, since))
+        known.update(row[0] for row in rows)
+    return known
+
+
+def _insert(
+    unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tuple[str, str, int | None] | None
+) -> None:
+    spec, now = task.spec, unit.now
+    seq = unit.take("task")
+    later = task.at_ms is not None and task.at_ms > now
+    at = task.at_ms if later else None
+    state = "scheduled" if later else "pending"
+    shape = _shape_id(unit, spec)
+    service = spec.kind == "service"
+    key, way, for_ms = unique or (None, None, None)
+    inline = len(text) <= limits.SPEC_INLINE_BYTES_MAX
+    unit.new_tasks.append(
+        (
+            seq,
+            task.id,
+            task.chosen,
+            state,
+            service,
+            spec.delivery == "at-most-once",
+            spec.group,
+            spec.name,
+            spec.queue,
+            spec.priority,
+            spec.key,
+            (spec.limit or 1) if service else spec.limit,
+            shape,
+            spec.slots,
+            now,
+            at,
+            at,
+            task.expires_ms,
+            task.expires_ms,
+            not later,
+            queue.rank(spec.priority),
+            spec.keep_ms,
+            spec.lease_ms,
+            key,
+            way,
+            text if inline else None,
+        )
+    )
+    unit.new_ids.add(task.id)
+    if task.payload is not None or not inline:
+        unit.new_bodies.append((seq, None if inline else text, task.payload, task.payload_json))
+    add = unit.tally.add
+    add(tally.STATE, spec.queue, state, 1)
+    add(tally.PRIORITY, "", spec.priority, 1)
+    add(tally.SHAPE, "", shape, 1)
+    if not later:
+        add(tally.READY, spec.queue, shape, 1)
+    if key is not None and way is not None and (way == uniqueness.FOR or state in uniqueness.HOLDS[way]):
+        unit.hold_unique((seq, task.id), spec.group, key, None if for_ms is None else now + for_ms)
+    if spec.queue_limit is not None and queue.settings.limit != spec.queue_limit:
+        queue.settings = msgspec.structs.replace(queue.settings, limit=spec.queue_limit)
+        queue.changed = True
+        unit.tell("queue.changed", queue.name)
+    unit.events.append(Event(unit.numbers(1), "task.added", task.id, state, seq, spec.queue, shape))
+
+
+def _shape_id(unit: Unit, spec: TaskSpec) -> int:
+    """Nearly all tasks ask for nothing but an adapter: those shapes are looked up once an entry."""
+    adapter = spec.work.adapter
+    if spec.tags or spec.policy is not None or spec.slots != 1:
+        return unit.shape_id(Shape(spec.tags, adapter, spec.slots, spec.policy))
+    number = unit.plain_shapes.get(adapter)
+    if number is None:
+        number = unit.plain_shapes[adapter] = unit.shape_id(Shape(adapter=adapter))
+    return number

@@ -1,0 +1,199 @@
+"""How an action ends, and what becomes of its task: one place for finish, loss, give-back and what stops them."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+from quvatlh.core import limits, transitions
+from quvatlh.core.backoff import delay_ms, is_permanent, rest_ms
+from quvatlh.core.commands import EndDetail
+from quvatlh.core.model import ActionState, Retry, StopReason
+from quvatlh.core.rows import LiveRow, TaskRow
+from quvatlh.core.unit import Unit
+
+_SUCCEEDED, _FAILED, _STOPPED = 0, 1, 2
+_VERB_OF_HOW = {_SUCCEEDED: "succeed", _FAILED: "fail", _STOPPED: "stopped"}
+_STRONGER: tuple[StopReason, ...] = ("kill", "delete")
+
+
+def ended(unit: Unit, action: LiveRow, task: TaskRow, how: int, detail: EndDetail | None) -> None:
+    """The worker's report of an end."""
+    detail = detail or EndDetail()
+    was = copy(task)
+    _leave(unit, action, task)
+    state = transitions.ACTION[action.state, _VERB_OF_HOW[how]]
+    if state != "succeeded" or detail != EndDetail() or action.progress is not None or task.service or task.finished:
+        _record(unit, action, state, detail)
+    if task.finished:
+        unit.tell_task("action.ended", task, action.token, action.worker)
+    elif task.service:
+        _instance_ended(unit, action, task, how)
+    elif how == _SUCCEEDED:
+        _end(unit, task, action, "succeed")
+    elif how == _FAILED:
+        _failed(unit, task, action, detail)
+    elif task.once and action.started_at is not None:
+        finish_task(unit, task, "fail", "stopped", "an at-most-once task that had begun was stopped", action)
+    else:
+        _requeue(unit, task, action, action.stop or "drain")
+    unit.store(task, was)
+
+
+def lost(unit: Unit, action: LiveRow, task: TaskRow, *, died: bool) -> None:
+    """The lease of an action is over: nobody owns it any more."""
+    was = copy(task)
+    _leave(unit, action, task)
+    _record(unit, action, transitions.ACTION[action.state, "lose"], EndDetail())
+    if task.finished:
+        unit.tell_task("action.ended", task, action.token, action.worker)
+    elif task.service:
+        _service_state(task)
+        unit.tell_task("task.relocated", task, action.token, action.worker, why="lost")
+    elif task.once:
+        finish_task(unit, task, "fail", "lost", f"worker {action.worker} was lost with it", action)
+    else:
+        task.deaths += int(died)
+        if task.deaths >= limits.DEATHS_MAX:
+            text = f"{task.deaths} workers died with it, the last one was {action.worker}"
+            finish_task(unit, task, "fail", "poison", text, action)
+        else:
+            _requeue(unit, task, action, "lost")
+    unit.store(task, was)
+
+
+def given_back(unit: Unit, action: LiveRow, task: TaskRow) -> None:
+    """A claim that did not begin: as if it had not been."""
+    was = copy(task)
+    _leave(unit, action, task)
+    queue = unit.queues.get(action.queue)
+    if queue is not None:
+        queue.give_back(unit.now)
+    task.attempts -= 1
+    if not task.finished:
+        if not task.service:
+            task.state = transitions.TASK[task.state, "requeue"]
+        unit.tell_task("task.ready", task, action.token, action.worker)
+    unit.store(task, was)
+
+
+def finish_task(
+    unit: Unit, task: TaskRow, verb: str, error: str | None, text: str | None, action: LiveRow | None = None
+) -> None:
+    """A final state, by a verb of the transition table; the caller stores it."""
+    task.state = transitions.TASK[task.state, verb]
+    task.finished_at = unit.now
+    task.error, task.error_text = error, None if text is None else text[: limits.ERROR_CHARS_MAX]
+    kind = {"succeeded": "task.succeeded", "failed": "task.failed", "deleted": "task.deleted"}[task.state]
+    more: dict[str, Any] = {} if error is None else {"error": error, "text": task.error_text}
+    token, worker = (0, "") if action is None else (action.token, action.worker)
+    unit.tell_task(kind, task, token, worker, **more)
+
+
+def stop(unit: Unit, task: TaskRow, actions: list[LiveRow], why: StopReason) -> int:
+    """Ask for the end of actions. They live on until their worker has reported it. How many were not stopping before."""
+    asked = 0
+    for action in actions:
+        if action.state == "stopping":
+            if why in _STRONGER:
+                unit.db.execute("UPDATE live SET stop = ? WHERE token = ?", (why, action.token))
+            continue
+        state = transitions.ACTION[action.state, "stop"]
+        sql = "UPDATE live SET state = ?, stop = ?, plain = 0 WHERE token = ?"
+        unit.db.execute(sql, (state, why, action.token))
+        unit.tell_task("action.stopping", task, action.token, action.worker, why=why)
+        asked += 1
+    return asked
+
+
+def begun_at(unit: Unit, action: LiveRow, told_ms: int) -> int | None:
+    """When an action began, by its worker's word, kept between its award and now: clocks differ."""
+    if action.started_at is not None:
+        return action.started_at
+    return min(max(told_ms, action.awarded_at), unit.now) if told_ms else None
+
+
+def _leave(unit: Unit, action: LiveRow, task: TaskRow) -> None:
+    unit.release(action)
+    task.live -= 1
+    if action.started_at is not None:
+        task.running -= 1
+        task.started_at = action.started_at
+
+
+def _end(unit: Unit, task: TaskRow, action: LiveRow, verb: str) -> None:
+    finish_task(unit, task, verb, None, None, action)
+
+
+def _failed(unit: Unit, task: TaskRow, action: LiveRow, detail: EndDetail) -> None:
+    task.ended += 1
+    queue = unit.queue(task.queue)
+    retry = unit.spec(task).retry or queue.settings.retry or Retry()
+    code, text = _error(detail)
+    if task.once or task.ended >= retry.attempts or is_permanent(retry, detail):
+        finish_task(unit, task, "fail", code, text, action)
+        return
+    task.state = transitions.TASK[task.state, "back_off"]
+    wait = detail.retry_after_ms
+    due = unit.now + (delay_ms(retry, task.ended, detail.chance) if wait is None else wait)
+    task.due_at = min(due, limits.TIME_MS_MAX)
+    task.error, task.error_text = code, text
+    unit.tell_task("task.retrying", task, action.token, action.worker, due_at=task.due_at, error=code, text=text)
+
+
+def _error(detail: EndDetail) -> tuple[str, str | None]:
+    text = detail.error_text
+    code = detail.error_code
+    if code is None and detail.signal is not None:
+        code = "signal"
+        text = text or f"ended by signal {detail.signal}"
+    if code is None and detail.exit_code is not None:
+        code = "exit"
+        text = text or f"exit status {detail.exit_code}"
+    return code or "failed", None if text is None else text[: limits.ERROR_CHARS_MAX]
+
+
+def _requeue(unit: Unit, task: TaskRow, action: LiveRow, why: str) -> None:
+    """Back to its place."""
+    task.state = transitions.TASK[task.state, "requeue"]
+    unit.tell_task("task.relocated", task, action.token, action.worker, why=why)
+
+
+def _instance_ended(unit: Unit, action: LiveRow, task: TaskRow, how: int) -> None:
+    moved = action.stop in {"relocate", "surplus"} or (how == _STOPPED and action.stop is None)
+    if not moved:
+        steady = action.started_at is not None and unit.now - action.started_at >= limits.SERVICE_STEADY_MS
+        task.streak = 1 if steady else task.streak + 1
+        task.resting += 1
+        task.due_at = max(task.due_at or 0, unit.now + rest_ms(task.streak))
+    _service_state(task)
+    unit.tell_task("task.relocated" if moved else "action.ended", task, action.token, action.worker)
+
+
+def _service_state(task: TaskRow) -> None:
+    """Running while an instance runs."""
+    if task.state == "running" and task.running == 0:
+        task.state = transitions.TASK[task.state, "requeue"]
+
+
+def _record(unit: Unit, action: LiveRow, state: ActionState, detail: EndDetail) -> None:
+    unit.db.execute(
+        "INSERT INTO action VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            action.task,
+            action.token,
+            action.worker,
+            action.attempt,
+            state,
+            action.awarded_at,
+            action.started_at,
+            unit.now,
+            detail.exit_code,
+            detail.signal,
+            _error(detail)[0] if state == "failed" else None,
+            detail.error_text,
+            detail.result,
+            detail.output_tail or None,
+            action.progress,
+        ),
+    )

@@ -1,0 +1,212 @@
+"""What a person does to tasks: delete, kill, retry, relocate, update. Each over a list, answered in numbers.
+
+A task whose state has no such step in the transition table is matched and not done. An unknown id refuses the whole,
+named, unless the ids came from a filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+
+import msgspec
+from msgspec import UNSET
+
+from quvatlh.core import limits, transitions
+from quvatlh.core.commands import Delete, Kill, Move, Relocate, RetryTasks, TaskChanges, Update
+from quvatlh.core.rejections import FieldError, Rejection
+from quvatlh.core.results import Done
+from quvatlh.core.rows import LiveRow, TaskRow, json_text
+from quvatlh.core.unit import Unit
+from quvatlh.core.verbs import ending
+
+_REFUSED_SHOWN_MAX = 100
+
+
+def delete(unit: Unit, command: Delete) -> Done | Rejection:
+    return _each(unit, command.ids, _delete, strict=command.strict)
+
+
+def kill(unit: Unit, command: Kill) -> Done | Rejection:
+    return _each(unit, command.ids, _kill, strict=command.strict)
+
+
+def retry(unit: Unit, command: RetryTasks) -> Done | Rejection:
+    return _each(unit, command.ids, _retry, strict=command.strict)
+
+
+def relocate(unit: Unit, command: Relocate) -> Done | Rejection:
+    faults = [
+        FieldError(f"moves[{n}].to", f"there is no worker named {move.to}")
+        for n, move in enumerate(command.moves)
+        if move.to is not None and not _worker_exists(unit, move.to)
+    ]
+    if faults:
+        return Rejection("not_found", "unknown worker", tuple(faults))
+    moves = {move.id: move for move in command.moves}
+    return _each(unit, list(moves), lambda u, task: _relocate(u, task, moves[task.id]), strict=command.strict)
+
+
+def update(unit: Unit, command: Update) -> Done | Rejection:
+    return _each(unit, command.ids, lambda u, task: _update(u, task, command.changes), strict=command.strict)
+
+
+def _each(unit: Unit, ids: Sequence[str], act: Callable[[Unit, TaskRow], bool], *, strict: bool) -> Done | Rejection:
+    """The verb on every task, in the order asked; each id once."""
+    names = list(dict.fromkeys(ids))
+    tasks = unit.tasks_by_id(names)
+    unknown = [name for name in names if name not in tasks]
+    if unknown and strict:
+        errors = tuple(FieldError(f"ids[{ids.index(name)}]", f"there is no task {name}") for name in unknown)
+        return Rejection("not_found", f"unknown: {', '.join(unknown[:10])}", errors)
+    done = 0
+    refused: dict[str, str] = {}
+    for name in names:
+        task = tasks.get(name)
+        if task is None:
+            continue
+        if act(unit, task):
+            done += 1
+        elif len(refused) < _REFUSED_SHOWN_MAX:
+            refused[name] = task.state
+    return Done(len(tasks), done, refused)
+
+
+def _actions(unit: Unit, task: TaskRow) -> list[LiveRow]:
+    return unit.select_live("WHERE task = ?", task.seq) if task.live else []
+
+
+def _delete(unit: Unit, task: TaskRow) -> bool:
+    """Finished ones are as asked already; only a key that they still hold is freed."""
+    if not task.finished:
+        was = copy(task)
+        ending.stop(unit, task, _actions(unit, task), "delete")
+        ending.finish_task(unit, task, "delete", None, None)
+        unit.store(task, was)
+    unit.free_unique(task)
+    return True
+
+
+def _kill(unit: Unit, task: TaskRow) -> bool:
+    """A service's instances end and are replaced; a job has failed."""
+    if task.service:
+        return not task.finished and ending.stop(unit, task, _actions(unit, task), "kill") > 0
+    if (task.state, "kill") not in transitions.TASK:
+        return False
+    was = copy(task)
+    ending.stop(unit, task, _actions(unit, task), "kill")
+    ending.finish_task(unit, task, "kill", "killed", "killed by a person")
+    unit.store(task, was)
+    return True
+
+
+def _retry(unit: Unit, task: TaskRow) -> bool:
+    """From the beginning: as many attempts as a new one. Not while its last action still lives."""
+    if (task.state, "retry") not in transitions.TASK or task.live:
+        return False
+    was = copy(task)
+    task.state = transitions.TASK[task.state, "retry"]
+    task.ended = task.deaths = 0
+    task.error = task.error_text = None
+    if task.expires_at is not None and task.expires_at <= unit.now:
+        task.expires_at = None
+    unit.store(task, was)
+    unit.tell_task("task.ready", task)
+    return True
+
+
+def _worker_exists(unit: Unit, name: str) -> bool:
+    return unit.db.execute("SELECT 1 FROM worker WHERE name = ?", (name,)).fetchone() is not None
+
+
+def _relocate(unit: Unit, task: TaskRow, move: Move) -> bool:
+    if task.finished:
+        return False
+    actions = [
+        action
+        for action in _actions(unit, task)
+        if move.from_worker in {None, action.worker} and action.worker != move.to
+    ]
+    if task.once and any(action.started_at is not None for action in actions):
+        return False
+    was = copy(task)
+    avoid = None if move.to is not None or not actions else actions[0].worker
+    shape = msgspec.structs.replace(unit.shapes.get(task.shape), pin=move.to, avoid=avoid)
+    task.shape = unit.shape_id(shape)
+    ending.stop(unit, task, actions, "relocate")
+    unit.store(task, was)
+    unit.tell_task("task.updated", task)
+    return True
+
+
+def _update(unit: Unit, task: TaskRow, changes: TaskChanges) -> bool:
+    if task.finished and any(
+        getattr(changes, field) is not UNSET for field in changes.__struct_fields__ if field != "keep_ms"
+    ):
+        return False
+    was = copy(task)
+    _rewrite_spec(unit, task, changes)
+    if changes.queue is not UNSET:
+        task.queue = changes.queue
+    if changes.priority is not UNSET:
+        task.priority = changes.priority
+    if changes.queue is not UNSET or changes.priority is not UNSET:
+        task.rank = unit.queue(task.queue).rank(task.priority)
+    if changes.tags is not UNSET:
+        task.shape = unit.shape_id(msgspec.structs.replace(unit.shapes.get(task.shape), tags=changes.tags))
+    if changes.expires_ms is not UNSET:
+        task.expires_at = changes.expires_ms
+    if changes.keep_ms is not UNSET:
+        task.keep_ms = changes.keep_ms
+    if changes.at_ms is not UNSET:
+        _reschedule(unit, task, changes.at_ms)
+    if changes.limit is not UNSET:
+        _relimit(unit, task, changes.limit)
+    unit.db.execute("UPDATE live SET plain = 0 WHERE task = ?", (task.seq,))
+    unit.store(task, was)
+    unit.tell_task("task.ready" if task.ready and not was.ready else "task.updated", task)
+    return True
+
+
+def _rewrite_spec(unit: Unit, task: TaskRow, changes: TaskChanges) -> None:
+    """The spec says what the columns say."""
+    named = {field: getattr(changes, field) for field in ("queue", "priority", "tags", "limit", "keep_ms")}
+    new = {field: value for field, value in named.items() if value is not UNSET}
+    if not new:
+        return
+    text = json_text(msgspec.structs.replace(unit.spec(task), **new))
+    if task.spec is not None and text is not None and len(text) <= limits.SPEC_INLINE_BYTES_MAX:
+        task.spec = text
+        return
+    task.spec = None
+    sql = "INSERT INTO body VALUES (?, ?, NULL, 1) ON CONFLICT DO UPDATE SET spec = excluded.spec"
+    unit.db.execute(sql, (task.seq, text))
+
+
+def _reschedule(unit: Unit, task: TaskRow, at_ms: int) -> None:
+    """A waiting task waits for another time; what is active or over has begun."""
+    later = at_ms > unit.now
+    task.at = at_ms if later else None
+    if task.state == "retrying" or (task.state == "scheduled" and later):
+        task.due_at = at_ms
+    elif task.state == "pending" and later and task.live == 0 and not task.service:
+        task.state = transitions.TASK[task.state, "postpone"]
+        task.due_at = at_ms
+    elif task.state == "scheduled":
+        task.state = transitions.TASK[task.state, "promote"]
+
+
+def _relimit(unit: Unit, task: TaskRow, limit: int | None) -> None:
+    """Live actions count under the new limit at once. Only a service's surplus is stopped, the youngest first."""
+    actions = _actions(unit, task)
+    task.lim = (limit or 1) if task.service else limit
+    for action in actions:
+        unit.count_action(action, -1)
+        action.name, action.lim = task.counted_name, task.lim
+        unit.count_action(action, 1)
+        sql = "UPDATE live SET name = ?, lim = ? WHERE token = ?"
+        unit.db.execute(sql, (action.name, action.lim, action.token))
+    if task.service:
+        staying = [action for action in actions if action.state != "stopping"]
+        ending.stop(unit, task, staying[task.lim or 1 :], "surplus")
+        task.resting = min(task.resting, max(0, (task.lim or 1) - task.live))

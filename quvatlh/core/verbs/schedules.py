@@ -1,0 +1,181 @@
+"""Schedules: a slot and its task in one entry, a ledger of what each slot became, and no slot twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from quvatlh.core import limits
+from quvatlh.core.commands import Delete, DeleteSchedule, Fire, NewTask, PauseSchedule, PutSchedule, SkipSlots
+from quvatlh.core.model import FINISHED, ScheduleSpec
+from quvatlh.core.rejections import FieldError, Rejection
+from quvatlh.core.results import Fired, Ok, Versioned, Worked
+from quvatlh.core.rows import json_text
+from quvatlh.core.unit import Unit
+from quvatlh.core.verbs import person
+from quvatlh.core.verbs.add import add_tasks, policy_exists
+
+_SPEC = msgspec.json.Decoder(ScheduleSpec)
+
+
+@dataclass(slots=True)
+class _Schedule:
+    name: str
+    spec: ScheduleSpec
+    version: int
+    next_at: int | None
+    last_slot: int | None
+    last_task: str | None
+    ordinal: int
+
+
+def _read(unit: Unit, name: str) -> _Schedule | None:
+    sql = "SELECT name, spec, version, next_at, last_slot, last_task, ordinal FROM schedule WHERE name = ?"
+    row = unit.db.execute(sql, (name,)).fetchone()
+    return None if row is None else _Schedule(row[0], _SPEC.decode(row[1]), *row[2:])
+
+
+def _write(unit: Unit, schedule: _Schedule) -> None:
+    unit.db.execute(
+        "UPDATE schedule SET next_at = ?, last_slot = ?, last_task = ?, ordinal = ? WHERE name = ?",
+        (schedule.next_at, schedule.last_slot, schedule.last_task, schedule.ordinal, schedule.name),
+    )
+
+
+def put(unit: Unit, command: PutSchedule) -> Versioned | Rejection:
+    """A new rule for the same name goes on with its ledger; slots that were, stay."""
+    text = json_text(command.spec)
+    if text is None:
+        return Rejection("invalid", "the task's work holds what has no form in JSON")
+    policy = command.spec.task.policy
+    if policy is not None and policy.name is not None and not policy_exists(unit, policy):
+        error = FieldError("task.policy.name", f"there is no policy named {policy.name}")
+        return Rejection("invalid", "unknown policy", (error,))
+    version = unit.take("schedule")
+    next_at = None if command.spec.paused else command.next_ms
+    unit.db.execute(
+        "INSERT INTO schedule VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, 0) ON CONFLICT DO UPDATE SET "
+        "spec = excluded.spec, payload = excluded.payload, payload_json = excluded.payload_json, "
+        "version = excluded.version, next_at = excluded.next_at",
+        (command.name, text, command.payload, command.payload_json, version, next_at),
+    )
+    unit.tell("schedule.changed", command.name)
+    return Versioned(version)
+
+
+def pause(unit: Unit, command: PauseSchedule) -> Versioned | Rejection:
+    schedule = _read(unit, command.name)
+    if schedule is None:
+        return _missing(command.name)
+    spec = msgspec.structs.replace(schedule.spec, paused=command.paused)
+    version = unit.take("schedule")
+    unit.db.execute(
+        "UPDATE schedule SET spec = ?, version = ?, next_at = ? WHERE name = ?",
+        (json_text(spec), version, None if command.paused else command.next_ms, command.name),
+    )
+    unit.tell("schedule.changed", command.name, "paused" if command.paused else "")
+    return Versioned(version)
+
+
+def delete(unit: Unit, command: DeleteSchedule) -> Ok | Rejection:
+    if _read(unit, command.name) is None:
+        return _missing(command.name)
+    unit.db.execute("DELETE FROM schedule WHERE name = ?", (command.name,))
+    unit.db.execute("DELETE FROM ledger WHERE schedule = ?", (command.name,))
+    unit.tell("schedule.changed", command.name, "deleted")
+    return Ok()
+
+
+def fire(unit: Unit, command: Fire) -> Fired | Rejection:
+    schedule = _read(unit, command.name)
+    stale = _stale(schedule, command.name, command.version, None if command.manual else command.slot_ms)
+    if stale is not None or schedule is None:
+        return stale or _missing(command.name)
+    if not command.manual:
+        schedule.last_slot, schedule.next_at = command.slot_ms, command.next_ms
+    why = _held(unit, schedule, manual=command.manual)
+    task = None
+    if why == "":
+        added = add_tasks(unit, [_fitted(command.task, schedule)])
+        if isinstance(added, Rejection):
+            why = added.errors[0].message if added.errors else added.detail
+        elif added.existing:
+            why = f"{added.existing[0]}: {added.ids[0]}"
+        else:
+            task = schedule.last_task = added.ids[0]
+    _enter(unit, schedule, command.slot_ms, task, why, manual=command.manual)
+    _write(unit, schedule)
+    return Fired(task, why)
+
+
+def skip(unit: Unit, command: SkipSlots) -> Worked | Rejection:
+    schedule = _read(unit, command.name)
+    done = 0
+    for slot in command.slots_ms:
+        stale = _stale(schedule, command.name, command.version, slot)
+        if schedule is None or (stale is not None and done == 0 and slot == command.slots_ms[-1]):
+            return stale or _missing(command.name)
+        if stale is None:
+            schedule.last_slot = slot
+            _enter(unit, schedule, slot, None, command.why, manual=False)
+            done += 1
+    if schedule is not None:
+        schedule.next_at = command.next_ms
+        _write(unit, schedule)
+    return Worked(done, more=False)
+
+
+def _missing(name: str) -> Rejection:
+    return Rejection("not_found", f"there is no schedule named {name}")
+
+
+def _stale(schedule: _Schedule | None, name: str, version: int, slot: int | None) -> Rejection | None:
+    """Decided on another rule, or for a slot that is in the ledger: it was, and will not be again."""
+    if schedule is None:
+        return _missing(name)
+    if schedule.version != version:
+        return Rejection("conflict", f"schedule {name} was changed meanwhile")
+    if slot is not None and schedule.last_slot is not None and slot <= schedule.last_slot:
+        return Rejection("conflict", f"the slot of schedule {name} was decided before")
+    return None
+
+
+def _held(unit: Unit, schedule: _Schedule, *, manual: bool) -> str:
+    """Why the slot adds no task; empty when it does. `replace` makes room first."""
+    if manual:
+        return ""
+    if schedule.spec.paused:
+        return "paused"
+    if schedule.last_task is None or schedule.spec.overlap in {"allow", "queue"}:
+        return ""
+    last = unit.tasks_by_id([schedule.last_task]).get(schedule.last_task)
+    if last is None or last.state in FINISHED:
+        return ""
+    if schedule.spec.overlap == "replace":
+        person.delete(unit, Delete((schedule.last_task,)))
+        return ""
+    return "overlap"
+
+
+def _fitted(task: NewTask, schedule: _Schedule) -> NewTask:
+    """Under `queue` the runs of a schedule wait for each other: one name, one at a time."""
+    if schedule.spec.overlap != "queue":
+        return task
+    spec = task.spec
+    fitted = msgspec.structs.replace(spec, name=spec.name or schedule.name, limit=spec.limit or 1)
+    return msgspec.structs.replace(task, spec=fitted)
+
+
+def _enter(unit: Unit, schedule: _Schedule, slot: int, task: str | None, why: str, *, manual: bool) -> None:
+    """A row of the ledger, and the oldest one out of it."""
+    schedule.ordinal += 1
+    outcome = "ran" if task is not None else "skipped"
+    unit.db.execute(
+        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (schedule.name, schedule.ordinal, slot, unit.now, outcome, task, why or None, manual),
+    )
+    oldest = schedule.ordinal - limits.LEDGER_ROWS_MAX
+    unit.db.execute("DELETE FROM ledger WHERE schedule = ? AND ordinal <= ?", (schedule.name, oldest))
+    kind = "schedule.fired" if task is not None else "schedule.skipped"
+    unit.tell(kind, schedule.name, outcome, more={"slot": slot, "task": task, "why": why or None})

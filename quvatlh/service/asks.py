@@ -1,0 +1,152 @@
+"""What one node asks of the master, and of another node, as records: one hop, and no further.
+
+A request goes, not an entry: who is master then decides what stands in the entry (ids, times, whether a session is
+silent). Versioned by a first byte, as the log's values are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from quvatlh.core import limits
+from quvatlh.core.commands import AnyCommand, Request
+from quvatlh.core.model import Id, Name, SpanMs, TaskSpec, TimeMs, WorkerFacts
+from quvatlh.core.results import Answer
+
+VERSION = 1
+_PREFIX = bytes([VERSION])
+
+
+class Draft(Struct, frozen=True, array_like=True):
+    """A task as it was asked for, before it has an id and absolute times."""
+
+    spec: TaskSpec
+    id: Id | None = None
+    at_ms: TimeMs | None = None
+    delay_ms: SpanMs | None = None
+    expires_ms: TimeMs | None = None
+    expires_in_ms: SpanMs | None = None
+    payload: bytes | None = None
+    payload_json: bool = True
+
+
+class AddTasks(Struct, frozen=True, array_like=True, tag="add"):
+    tasks: Annotated[tuple[Draft, ...], Meta(max_length=limits.ADD_TASKS_MAX)]
+
+
+class Do(Struct, frozen=True, array_like=True, tag="do"):
+    """A command that needs nothing of the master but its place in the log."""
+
+    command: AnyCommand
+
+
+class Open(Struct, frozen=True, array_like=True, tag="open"):
+    """A session for an executor; whether the worker's old one is silent, the master knows."""
+
+    worker: Name
+    session: Name
+    secret_hash: bytes
+    directory: Name
+    facts: WorkerFacts
+
+
+class Barrier(Struct, frozen=True, array_like=True, tag="barrier"):
+    pass
+
+
+class AddMember(Struct, frozen=True, array_like=True, tag="add_member"):
+    id: str
+    name: str
+    peer: str
+    http: str
+
+
+class RemoveMember(Struct, frozen=True, array_like=True, tag="remove_member"):
+    id: str
+
+
+Wish = AddTasks | Do | Open | Barrier | AddMember | RemoveMember
+
+
+class Ask(Struct, frozen=True, array_like=True):
+    wish: Wish
+    request: Request | None
+    deadline_s: float
+
+
+class Told(Struct, frozen=True, array_like=True, tag="told"):
+    """Done: applied on the master at `index`."""
+
+    index: int
+    answer: Answer
+
+
+class No(Struct, frozen=True, array_like=True, tag="no"):
+    """A ports.LogError on its way back."""
+
+    kind: str
+    code: str
+    detail: str
+
+
+Reply = Told | No
+
+
+class Beat(Struct, frozen=True, array_like=True):
+    """A sign of life of a session."""
+
+    worker: Name
+    session: Name
+    surplus_slots: int = 0
+    """Taken by actions that still end here and count nowhere else any more."""
+
+
+class BeatAnswer(Struct, frozen=True, array_like=True):
+    """`known`: the session is the worker's own, and its leases begin anew at the beat. Else it is over."""
+
+    known: bool
+
+
+class OutputAsk(Struct, frozen=True, array_like=True):
+    action: str
+    stderr: bool
+    offset: int
+    wait_s: float
+    """0: what is there now."""
+
+
+class OutputAnswer(Struct, frozen=True, array_like=True):
+    data: bytes
+    next_offset: int
+    ended: bool
+    """Nothing will come after this."""
+
+
+class Unreadable(ValueError):
+    """Bytes that are no message of a version known here."""
+
+
+class Form:
+    """One kind of message as bytes."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def encode(self, value: object) -> bytes:
+        return _PREFIX + self._encoder.encode(value)
+
+    def decode(self, data: bytes) -> Any:
+        if data[:1] != _PREFIX:
+            raise Unreadable("a message of another version")
+        try:
+            return self._decoder.decode(memoryview(data)[1:])
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Unreadable(str(error)) from error
+
+
+ASK, REPLY, BEAT, BEAT_ANSWER = Form(Ask), Form(Reply), Form(Beat), Form(BeatAnswer)
+OUTPUT_ASK, OUTPUT_ANSWER = Form(OutputAsk), Form(OutputAnswer)

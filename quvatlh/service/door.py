@@ -1,0 +1,221 @@
+"""The one way to change the cluster. Any node takes any wish; the master, one hop away, makes an entry of it.
+
+A wish is kept here and repeated to whoever is master next, under one request id, until it is answered or its deadline is
+over. Then it is certainly not done (Unavailable) if no attempt can have had an effect, else Unknown. What is answered is
+applied on this node too. Raises the ports' LogErrors and `Refusal`; pool.py's problems are made of them in writes.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from quvatlh.codec import Values
+from quvatlh.core import commands as c
+from quvatlh.core.rejections import Rejection
+from quvatlh.core.results import Answer, Ok, Outcome
+from quvatlh.ports import Clock, Entropy, Log, LogError, Member, Peers, Refused, Role, Unavailable, Unknown
+from quvatlh.service import asks
+from quvatlh.service.stamps import Stamps
+
+KIND = "door"
+PAUSE_S = 0.02
+"""Before asking again where nothing tells of a change. Elections take at least ten times as long."""
+OWN = "quvatlh"
+"""In place of a token's name, and as a route, where nobody gave an Idempotency-Key."""
+INCARNATION_BYTES = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    index: int
+    answer: Answer
+
+
+class Refusal(Exception):
+    """The core refused it; nothing was changed."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.detail)
+        self.rejection = rejection
+
+
+class Door:
+    def __init__(
+        self,
+        log: Log,
+        peers: Peers,
+        codec: Values,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        log_time_ms: Callable[[], int],
+        may_add: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.is_silent: Callable[[str], bool] = lambda _worker: True
+        """The master's own knowledge, as `may_add`: whose worker has not beaten, and whether its disk has room."""
+        self._log = log
+        self._peers = peers
+        self._codec = codec
+        self._stamps = Stamps(clock, entropy)
+        self._log_time_ms = log_time_ms
+        self._may_add = may_add
+        self._incarnation = entropy.token(INCARNATION_BYTES).hex()
+        self._serial = 0
+        self._moved = asyncio.Event()
+        self._stopping = False
+        peers.handle(KIND, self._asked)
+
+    # --- for whoever wants something ---
+
+    async def write(self, wish: asks.Wish, deadline_s: float, request: c.Request | None = None) -> Written:
+        """Done, and applied here; what a Refusal is about can be seen here too. A LogError, or Refusal."""
+        ends = _now() + deadline_s
+        written = await self._at_master(wish, ends, request)
+        if self._log.applied_index < written.index:
+            try:
+                await self._log.wait_applied(written.index, deadline=max(0.0, ends - _now()))
+            except Unavailable as error:
+                raise Unknown(f"it was answered at index {written.index}, and not seen here in time") from error
+        if isinstance(written.answer, Rejection):
+            raise Refusal(written.answer)
+        return written
+
+    def request_id(self) -> c.Request:
+        """A name of our own, under which repeats count once."""
+        self._serial += 1
+        return c.Request(OWN, OWN, f"{self._incarnation}-{self._serial}")
+
+    async def barrier(self, deadline_s: float) -> int:
+        """This node has applied all that was answered anywhere before this call."""
+        ends = _now() + deadline_s
+        written = await self._at_master(asks.Barrier(), ends, None)
+        await self._log.wait_applied(written.index, deadline=max(0.0, ends - _now()))
+        return written.index
+
+    async def propose(self, command: c.AnyCommand, deadline_s: float) -> Written:
+        """For the duties of the master: once, here, without a hop."""
+        return await self._propose(c.Item(command), deadline_s)
+
+    def role_changed(self, _role: Role) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def stop(self) -> None:
+        """What waits for a master is answered."""
+        self._stopping = True
+        self._moved.set()
+
+    # --- to the master, again and again ---
+
+    async def _at_master(self, wish: asks.Wish, ends: float, request: c.Request | None) -> Written:
+        doubt: Unknown | None = None
+        while True:
+            left_s = ends - _now()
+            moved = self._moved
+            try:
+                if self._stopping:
+                    raise Unavailable("the node is stopping", "stopping")
+                if left_s <= 0:
+                    raise Unavailable("no master has answered in time")
+                return await self._try(asks.Ask(wish, request, left_s))
+            except Unavailable as error:
+                if left_s <= 0 or self._stopping or error.code in {"disk_full", "busy"}:
+                    raise doubt or error from None
+            except Unknown as error:
+                doubt = error
+            await _until(moved, min(PAUSE_S, max(0.0, left_s)))
+
+    async def _try(self, ask: asks.Ask) -> Written:
+        if self._log.acts():
+            return await self._done(ask)
+        master = self._log.role.master
+        if master is None or master == self._log.node_id:
+            raise Unavailable("no master is known")
+        reply = asks.REPLY.decode(await self._hop(master, asks.ASK.encode(ask), ask.deadline_s))
+        if isinstance(reply, asks.No):
+            raise _error(reply)
+        return Written(reply.index, reply.answer)
+
+    async def _hop(self, master: str, body: bytes, left_s: float) -> bytes:
+        """A master that is none any more is not waited for: stopped or cut off, it answers nobody."""
+        asked = asyncio.ensure_future(self._peers.request(master, KIND, body, deadline=left_s))
+        moved = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait({asked, moved}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise Unknown(f"{master} was asked, and is not the master any more")
+            return asked.result()
+        finally:
+            moved.cancel()
+            asked.cancel()
+
+    async def _asked(self, _asker: str, body: bytes) -> bytes:
+        """The hop arrives: this node acts, or says that it does not."""
+        try:
+            ask = asks.ASK.decode(body)
+            if not self._log.acts():
+                raise Unavailable("this node is not master")
+            done = await self._done(ask)
+        except LogError as error:
+            return asks.REPLY.encode(_no(error))
+        except asks.Unreadable as error:
+            return asks.REPLY.encode(asks.No("refused", "bad_request", str(error)))
+        return asks.REPLY.encode(asks.Told(done.index, done.answer))
+
+    # --- on the master ---
+
+    async def _done(self, ask: asks.Ask) -> Written:
+        wish, deadline_s, log = ask.wish, ask.deadline_s, self._log
+        if isinstance(wish, asks.Barrier):
+            return Written(await log.barrier(deadline=deadline_s), Ok())
+        if isinstance(wish, asks.AddMember):
+            member = Member(wish.id, wish.name, wish.peer, wish.http)
+            return await self._membership(log.add_member(member, deadline=deadline_s))
+        if isinstance(wish, asks.RemoveMember):
+            return await self._membership(log.remove_member(wish.id, deadline=deadline_s))
+        return await self._propose(c.Item(self._command(wish), ask.request), deadline_s)
+
+    def _command(self, wish: asks.AddTasks | asks.Open | asks.Do) -> c.AnyCommand:
+        """With all that chance, a clock or the master's own knowledge decides."""
+        if isinstance(wish, asks.Do):
+            return wish.command
+        if isinstance(wish, asks.Open):
+            silent = self.is_silent(wish.worker)
+            return c.OpenSession(wish.worker, wish.session, wish.secret_hash, wish.directory, wish.facts, silent=silent)
+        if not self._may_add():
+            raise Unavailable("the disk of the master is full; finishes and deletes still go", "disk_full")
+        return c.Add(self._stamps.new_tasks(wish.tasks, self._log_time_ms()))
+
+    async def _membership(self, change: Awaitable[object]) -> Written:
+        await change
+        return Written(self._log.applied_index, Ok())
+
+    async def _propose(self, item: c.Item, deadline_s: float) -> Written:
+        applied = await self._log.propose(self._codec.encode_item(item), deadline=deadline_s)
+        assert isinstance(applied.result, Outcome)  # this machine's rules give nothing else
+        return Written(applied.index, applied.result.result)
+
+
+def _no(error: LogError) -> asks.No:
+    kind = "unavailable" if isinstance(error, Unavailable) else "refused" if isinstance(error, Refused) else "unknown"
+    return asks.No(kind, error.code, error.detail)
+
+
+def _error(no: asks.No) -> LogError:
+    if no.kind == "unavailable":
+        return Unavailable(no.detail, no.code)
+    return Refused(no.detail, no.code) if no.kind == "refused" else Unknown(no.detail)
+
+
+async def _until(moved: asyncio.Event, at_most_s: float) -> None:
+    try:
+        async with asyncio.timeout(at_most_s):
+            await moved.wait()
+    except TimeoutError:
+        pass
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,92 @@
+"""What actions wrote, from any node: of this node's own runner, or of the owner's over the peer link, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from quvatlh.ports import LogError, OutputChunk, Peers, Runner, StreamName
+from quvatlh.service import asks
+
+KIND: Final = "output"
+CHUNK_BYTES_MAX: Final = 1024 * 1024
+"""Of one answer."""
+WAIT_S: Final = 10.0
+"""A question for more is answered at the latest after this; then it is asked again."""
+NOW_S: Final = 0.02
+"""What is kept comes at once; a reader that does not follow waits no longer than this for the next piece."""
+ANSWER_S: Final = 5.0
+_ELSEWHERE: Final = 2**62
+"""An offset that no output has: nothing is read of the other stream."""
+
+
+class Outputs:
+    def __init__(self, runner: Runner, peers: Peers, node_id: str) -> None:
+        self._runner = runner
+        self._peers = peers
+        self._node_id = node_id
+        peers.handle(KIND, self._asked)
+
+    async def piece(self, node_id: str, ask: asks.OutputAsk) -> asks.OutputAnswer:
+        """Some of it; a LogError when the owner cannot be asked."""
+        if node_id == self._node_id:
+            return await self._own(ask)
+        body = asks.OUTPUT_ASK.encode(ask)
+        answer: asks.OutputAnswer = asks.OUTPUT_ANSWER.decode(
+            await self._peers.request(node_id, KIND, body, deadline=ask.wait_s + ANSWER_S)
+        )
+        return answer
+
+    async def follow(
+        self, node_id: str, action: str, stream: StreamName, first: asks.OutputAnswer, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """The first piece and what comes after it. An owner that goes away ends it: what was sent is what there is."""
+        piece = first
+        while True:
+            if piece.data:
+                yield piece.data
+            if piece.ended or (not follow and not piece.data):
+                return
+            wait_s = WAIT_S if follow else 0.0
+            ask = asks.OutputAsk(action, stream == "stderr", piece.next_offset, wait_s)
+            try:
+                piece = await self.piece(node_id, ask)
+            except (LogError, asks.Unreadable):
+                return
+
+    async def _asked(self, _asker: str, body: bytes) -> bytes:
+        return asks.OUTPUT_ANSWER.encode(await self._own(asks.OUTPUT_ASK.decode(body)))
+
+    async def _own(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
+        stream: StreamName = "stderr" if ask.stderr else "stdout"
+        offsets = {"stdout": _ELSEWHERE, "stderr": _ELSEWHERE, stream: ask.offset}
+        chunks = self._runner.follow(ask.action, offsets["stdout"], offsets["stderr"])
+        data = bytearray()
+        next_offset, ended = ask.offset, False
+        wait_s = min(ask.wait_s, WAIT_S) or NOW_S
+        try:
+            while len(data) < CHUNK_BYTES_MAX:
+                chunk = await _next(chunks, NOW_S if data else wait_s)
+                if isinstance(chunk, bool):
+                    ended = chunk
+                    break
+                if chunk.stream == stream:
+                    data += chunk.data
+                    next_offset = chunk.offset + len(chunk.data)
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+        return asks.OutputAnswer(bytes(data), next_offset, ended)
+
+
+async def _next(chunks: AsyncIterator[OutputChunk], at_most_s: float) -> OutputChunk | bool:
+    """The next one; True at the end, False when it takes longer."""
+    try:
+        async with asyncio.timeout(at_most_s):
+            return await anext(chunks)
+    except StopAsyncIteration:
+        return True
+    except TimeoutError:
+        return False

@@ -1,0 +1,298 @@
+"""What the doors of a node (HTTP today) need of the pool of tasks: one Protocol, and the four kinds of no.
+
+Values are plain: dicts and lists of the shapes of DESIGN.md section 9, but each time and duration is an integer of
+milliseconds under its name with `_ms` (`created_at_ms`, `at_ms`, `eta: {at_ms, low_ms, high_ms}`), and what a producer
+gave of a task stands together under `spec`, as `core.model.TaskSpec` is written: the door fills in defaults and knows how
+things look on the wire. What a person may have written wrong is the door's business too: what arrives here has been
+checked. What is decided here: order, identity, promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
+
+from quvatlh.core.filters import TaskFilter
+from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
+from quvatlh.core.rejections import FieldError
+
+Json = dict[str, Any]
+
+UNAVAILABLE: Final = {"rate_limited": 429, "no_master": 503, "disk_full": 503, "stopping": 503}
+REJECTED: Final = {code: status for code, status in REJECTED_BY_CORE.items() if code not in UNAVAILABLE}
+CODES: Final[Mapping[str, int]] = {**REJECTED, **UNAVAILABLE, "unknown": 504, "broken": 500}
+"""The closed list of DESIGN.md 3.4: every code, and its status in HTTP. The one place where it stands whole."""
+
+DEADLINE_MS: Final = 5000
+RETRY_AFTER_S: Final = 1.0
+
+
+class Problem(Exception):
+    """A no. One of the four kinds below, never this class itself."""
+
+    def __init__(self, code: str, detail: str, errors: Sequence[FieldError] = ()) -> None:
+        if code not in self.codes:
+            raise ValueError(f"{code} is not a code of {type(self).__name__}")
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.errors = tuple(errors)
+
+    codes: Mapping[str, int] = {}
+
+    @property
+    def status(self) -> int:
+        return self.codes[self.code]
+
+
+class Rejected(Problem):
+    """The request is at fault, or the present state forbids it. Nothing was changed; the same again gets the same."""
+
+    codes = REJECTED
+
+
+class Unavailable(Problem):
+    """Certainly not done, now or later. Asking again is safe."""
+
+    codes = UNAVAILABLE
+
+    def __init__(self, code: str, detail: str, retry_after_s: float = RETRY_AFTER_S) -> None:
+        super().__init__(code, detail)
+        self.retry_after_s = retry_after_s
+
+
+class Unknown(Problem):
+    """It may have happened, or may yet happen. Ask again under the same id or Idempotency-Key."""
+
+    codes: Mapping[str, int] = {"unknown": 504}
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("unknown", detail)
+
+
+class Broken(Problem):
+    """A bug, or a broken disk. The node says so and stops."""
+
+    codes: Mapping[str, int] = {"broken": 500}
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("broken", detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whose token it is. Roles are enforced by a later issue; `queues` and `groups` are globs."""
+
+    name: str
+    role: str
+    queues: tuple[str, ...] = ("*",)
+    groups: tuple[str, ...] = ("*",)
+
+
+class RequestKey(NamedTuple):
+    """The name under which a write is remembered for 24 h, with its answer."""
+
+    token: str
+    route: str
+    id: str
+    digest: bytes
+    """Of what was asked, 16 bytes: something else under the same name is Rejected(conflict)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who asks, and how long he waits."""
+
+    principal: Principal
+    deadline_ms: int = DEADLINE_MS
+    consistent: bool = False
+    """A read behind a barrier: it sees every write that was answered before it, on any node."""
+    key: RequestKey | None = None
+    """None: the pool makes a request id of its own, so that its own repeats count once."""
+
+
+class NewTask(TypedDict):
+    """One checked task. What was not given is absent: defaults are the core's."""
+
+    spec: Json
+    """A map that `msgspec.convert` takes as `core.model.TaskSpec`."""
+    id: NotRequired[str]
+    """Chosen by the producer."""
+    at_ms: NotRequired[int]
+    """A time; or `delay_ms` from the ADD, never both."""
+    delay_ms: NotRequired[int]
+    expires_ms: NotRequired[int]
+    """A time; or `expires_in_ms` from the ADD, never both."""
+    expires_in_ms: NotRequired[int]
+    payload: NotRequired[bytes]
+    payload_json: NotRequired[bool]
+    """Whether `payload` is the text of a JSON value; absent: it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    ids: Sequence[str]
+    """`ids[i]` is the task that stands for `tasks[i]`."""
+    index: int
+    existing: Mapping[int, str]
+    """Position -> `id` or `unique`, where an older task stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    matched: int
+    done: int
+    index: int
+
+
+class Bulk(NamedTuple):
+    """More matched than one entry takes: it is worked off, and `Pool.bulk` tells how far."""
+
+    id: str
+
+
+Sort = Literal["created_at", "at", "finished_at", "priority"]
+GroupBy = Literal["state", "queue", "group", "name", "worker", "key", "error"]
+Verb = Literal["delete"]
+Output = Literal["stdout", "stderr"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuery:
+    wanted: TaskFilter
+    sort: Sort = "created_at"
+    descending: bool = False
+    limit: int = 100
+    cursor: str | None = None
+    eta: bool = False
+
+
+class Page(NamedTuple):
+    items: Sequence[Json]
+    next: str | None
+    total: int | None
+
+
+class LogOutput(NamedTuple):
+    """What an action wrote. With `tail_only` its worker is gone, and this is what travelled with the finish."""
+
+    chunks: AsyncIterator[bytes]
+    tail_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    index: int
+    chunks: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in the stream of events. After all events of an entry: n = N_MAX."""
+
+    index: int
+    n: int
+
+
+N_MAX: Final = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    index: int
+    n: int
+    kind: str
+    """`task.added` ...: the public kinds of core/events.py."""
+    data: Json
+    """id, state, what changed; `queue` and `group` where the object has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    ready: bool
+    code: Literal["no_master", "disk_full", "stopping"] = "no_master"
+    detail: str = ""
+    """What is missing, for people."""
+
+
+class Metric(NamedTuple):
+    name: str
+    """With its unit, without the prefix `quvatlh_`; counters end in `_total`."""
+    kind: Literal["counter", "gauge"]
+    help: str
+    samples: Sequence[tuple[Mapping[str, str], float]]
+
+
+class Pool(Protocol):
+    """The one way from a door to the cluster. Any node takes any call.
+
+    Each coroutine raises one of the four Problems, and nothing else that is not a bug. A call may be cancelled (its
+    client went away): a read ends, a write's outcome is then unknown and no damage is done. What iterates is closed
+    (`aclose`) by who asked for it.
+    """
+
+    def authenticate(self, bearer: str) -> Principal | None:
+        """By the replicated table of hashed tokens, as this node has it; takes no longer for a near miss."""
+        ...
+
+    def readiness(self) -> Readiness: ...
+
+    def metrics(self) -> Sequence[Metric]: ...
+
+    async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
+        """One entry, all or nothing, in order. 1 to ADD_TASKS_MAX tasks."""
+        ...
+
+    async def act(self, call: Call, verb: Verb, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+        """A verb over ids, where an unknown one is Rejected(not_found) with all of them in `errors`; or over a filter."""
+        ...
+
+    async def bulk(self, call: Call, bulk_id: str) -> Json:
+        """`{id, matched, done, state: working|done}`"""
+        ...
+
+    async def tasks(self, call: Call, query: TaskQuery) -> Page: ...
+
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Sequence[Json]:
+        """`{value, count}`, most first."""
+        ...
+
+    async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
+        """As it is when it has finished (a service: runs), or the wait is over: `{id, spec, state, created_at_ms, at_ms,
+        expires_ms, started_at_ms, finished_at_ms, attempts, eta, error, result, actions}`, a service also `wanted, live`;
+        here, not in lists, `payload` (bytes) and `payload_json` too."""
+        ...
+
+    async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
+        """All of them, oldest first."""
+        ...
+
+    async def result(self, call: Call, task_id: str) -> object:
+        """The value the task succeeded with. Rejected(conflict) while there is none yet, or it failed."""
+        ...
+
+    async def log(self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool) -> LogOutput:
+        """Of the named action, else the last one. With `follow` it goes on until the action has ended."""
+        ...
+
+    async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
+        """What happens after `since`, or from now on, without end. Rejected(gone) at once when that is no longer kept,
+        and from the iterator when its reader fell so far behind."""
+        ...
+
+    async def cluster(self, call: Call) -> Json: ...
+
+    async def add_member(self, call: Call, member: Mapping[str, str]) -> Json:
+        """`{id, name, peer, http}` -> the cluster as it is then."""
+        ...
+
+    async def remove_member(self, call: Call, member_id: str) -> Json: ...
+
+    async def backup(self, call: Call) -> Backup: ...
+
+    async def tokens(self, call: Call) -> Sequence[Json]:
+        """`{name, role, queues, groups, created_at_ms, revoked_at_ms}`; never the token itself."""
+        ...
+
+    async def token(self, call: Call, name: str) -> Json: ...

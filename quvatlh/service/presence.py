@@ -1,0 +1,168 @@
+"""Who is there, by the master's count: beats of sessions, the leases that they renew, and what follows from silence.
+
+A beat counts from when it arrived, and only if this node holds the leadership lease after that. A new master takes every
+session as heard at its election and the shortest election time: longer than any answer of the old one can be under way.
+Silence makes a worker `lost` to the market; the end of an action's lease gives its task to another; a silent session that
+owns nothing ends. All of it is proposed here and decided in apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from quvatlh.core import commands as c
+from quvatlh.core.events import Event
+from quvatlh.core.limits import LEASE_MS_DEFAULT
+from quvatlh.core.queries import live_actions, workers
+from quvatlh.core.rows import LiveRow
+from quvatlh.core.views import WorkerView
+from quvatlh.ports import Clock, Log, LogError, Peers, Role, Unavailable
+from quvatlh.service import asks
+from quvatlh.service.door import Door
+from quvatlh.service.state import State
+
+KIND: Final = "beat"
+BEAT_S: Final = 0.5
+SILENT_S: Final = 2.3
+"""Without a beat for so long a worker gets no awards: four beats in a row are missing."""
+LEASE_MORE_S: Final = 0.3
+LEASE_DRIFT: Final = 0.002
+"""The master waits longer than the lease by both: what a beat may be under way, and what clocks may differ in speed."""
+ELECTION_S: Final = 0.3
+"""The shortest election time of raft.settings."""
+PROPOSE_S: Final = 2.0
+LOOK_S: Final = 0.05
+"""Thresholds are looked at no more often than this."""
+
+
+class Presence:
+    """A Hearer, and a duty of the master (`run`)."""
+
+    def __init__(self, log: Log, peers: Peers, door: Door, state: State, clock: Clock) -> None:
+        self._log = log
+        self._door = door
+        self._state = state
+        self._clock = clock
+        self._workers: dict[str, WorkerView] | None = None
+        self._heard: dict[str, float] = {}
+        """Session -> when its last beat arrived."""
+        self._surplus: dict[str, int] = {}
+        self._elected_at = 0.0
+        self._wake = asyncio.Event()
+        peers.handle(KIND, self._asked)
+
+    # --- what others want to know ---
+
+    def workers(self) -> dict[str, WorkerView]:
+        """All workers with their facts. `live` and `slots_taken` in it are of no meaning here: they age."""
+        if self._workers is None:
+            self._workers = {view.name: view for view in workers(self._state.db)}
+        return self._workers
+
+    def is_silent(self, worker: str) -> bool:
+        view = self.workers().get(worker)
+        return view is None or view.session is None or self._silence_s(view.session) > SILENT_S
+
+    def surplus_slots(self, session: str) -> int:
+        return self._surplus.get(session, 0)
+
+    def beat(self, beat: asks.Beat) -> asks.BeatAnswer:
+        """Of this node's own worker, or one that came over a link. Unavailable from who is not master."""
+        arrived = self._clock.boot()
+        if not self._log.acts():
+            raise Unavailable("this node is not master")
+        view = self.workers().get(beat.worker)
+        if view is None or view.session != beat.session:
+            return asks.BeatAnswer(known=False)
+        self._heard[beat.session] = arrived
+        self._surplus[beat.session] = beat.surplus_slots
+        if view.state == "lost":
+            self._wake.set()
+        return asks.BeatAnswer(known=True)
+
+    async def _asked(self, _asker: str, body: bytes) -> bytes:
+        return asks.BEAT_ANSWER.encode(self.beat(asks.BEAT.decode(body)))
+
+    # --- a Hearer ---
+
+    def heard(self, _index: int, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.kind.startswith(("worker.", "session.")):
+                self._workers = None
+                self._wake.set()
+                if event.kind == "session.opened":
+                    self._heard[(event.more or {}).get("session", "")] = self._clock.boot()
+            elif event.kind == "task.claimed" and (event.more or {}).get("lease_ms", 0) < LEASE_MS_DEFAULT:
+                self._wake.set()
+
+    def role_changed(self, role: Role) -> None:
+        if role.acting:
+            self._elected_at = self._clock.boot() + ELECTION_S
+            self._heard.clear()
+            self._surplus.clear()
+
+    def reset(self, _index: int) -> None:
+        self._workers = None
+
+    # --- the duty ---
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                next_s = await self._look()
+            except LogError:
+                next_s = LOOK_S
+            await asyncio.sleep(LOOK_S)
+            try:
+                async with asyncio.timeout(next_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _look(self) -> float | None:
+        """Propose what follows from the silence so far; seconds until there may be more, None: until something is heard."""
+        live = live_actions(self._state.db)
+        for command in (*self._lost(live), *self._changes(live)):
+            await self._door.propose(command, PROPOSE_S)
+        now = self._clock.boot()
+        ends = [self._last(a.session) + _lease_s(a) - now for a in live_actions(self._state.db)]
+        ends += [
+            self._last(view.session) + SILENT_S - now
+            for view in self.workers().values()
+            if view.session is not None and view.state != "lost"
+        ]
+        return None if not ends else max(LOOK_S, min(ends))
+
+    def _lost(self, live: list[LiveRow]) -> list[c.AnyCommand]:
+        losses = tuple(
+            c.Loss(each.token, died=self._silence_s(each.session) > SILENT_S)
+            for each in live
+            if self._silence_s(each.session) > _lease_s(each)
+        )
+        return [c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000)]
+
+    def _changes(self, live: list[LiveRow]) -> list[c.AnyCommand]:
+        owning = {each.session for each in live if self._silence_s(each.session) <= _lease_s(each)}
+        found: list[c.AnyCommand] = []
+        for view in self.workers().values():
+            if view.session is None:
+                continue
+            silent = self._silence_s(view.session) > SILENT_S
+            if silent and view.session not in owning:
+                found.append(c.EndSession(view.session))
+            elif silent != (view.state == "lost"):
+                found.append(c.Presence(view.name, view.session, up=not silent))
+        return found
+
+    def _silence_s(self, session: str) -> float:
+        return self._clock.boot() - self._last(session)
+
+    def _last(self, session: str) -> float:
+        return max(self._heard.get(session, 0.0), self._elected_at)
+
+
+def _lease_s(action: LiveRow) -> float:
+    return action.lease_ms / 1000 * (1 + LEASE_DRIFT) + LEASE_MORE_S

@@ -1,0 +1,267 @@
+"""pool.Pool's reads of tasks: off the loop, each as of one instant; behind a barrier where that was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+from quvatlh import ports
+from quvatlh.core import pages, queries
+from quvatlh.core.filters import TaskFilter
+from quvatlh.core.model import FINISHED
+from quvatlh.core.rejections import FieldError
+from quvatlh.core.rows import json_list
+from quvatlh.core.views import ActionView, TaskView
+from quvatlh.ports import Clock, Log
+from quvatlh.service import asks, records, tails
+from quvatlh.service.answers import problem
+from quvatlh.service.door import Door
+from quvatlh.service.feed import Feed
+from quvatlh.service.outputs import Outputs
+from quvatlh.service.pool import (
+    Call,
+    GroupBy,
+    Json,
+    LogOutput,
+    Output,
+    Page,
+    Position,
+    Rejected,
+    StreamEvent,
+    TaskQuery,
+    Unavailable,
+)
+from quvatlh.service.readers import Read, Readers, T
+from quvatlh.service.state import State
+
+PAGE_S: Final = 0.05
+"""A page that would take longer ends early, with a cursor. Below the 100 ms that a read transaction may take."""
+
+
+class Reads:
+    def __init__(
+        self, log: Log, door: Door, state: State, readers: Readers, feed: Feed, outputs: Outputs, clock: Clock
+    ) -> None:
+        self._log = log
+        self._door = door
+        self._state = state
+        self._readers = readers
+        self._feed = feed
+        self._outputs = outputs
+        self._clock = clock
+
+    # --- lists ---
+
+    async def tasks(self, call: Call, query: TaskQuery) -> Page:
+        sort = f"{'-' if query.descending else ''}{query.sort}"
+        page = await self._list(call, query.wanted, sort, query.limit, query.cursor)
+        return Page([records.task(view) for view in page.items], page.cursor, page.total)
+
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Sequence[Json]:
+        """What was counted within the time of one read, the youngest tasks first."""
+        found = await self.read(call, lambda db: pages.count_groups(db, wanted, by, self._budget()))
+        return [{"value": group.value, "count": group.count} for group in found.groups]
+
+    async def matching(self, call: Call, wanted: TaskFilter, at_most: int) -> list[str]:
+        """Ids of tasks that match, up to so many."""
+        ids: list[str] = []
+        cursor: str | None = None
+        while len(ids) < at_most:
+            some, cursor = await self.matching_page(call, wanted, at_most - len(ids), cursor)
+            ids += some
+            if cursor is None:
+                break
+        return ids
+
+    async def matching_page(
+        self, call: Call, wanted: TaskFilter, limit: int, cursor: str | None
+    ) -> tuple[list[str], str | None]:
+        page = await self._list(call, wanted, "-created_at", limit, cursor)
+        return [view.row.id for view in page.items], page.cursor
+
+    async def _list(self, call: Call, wanted: TaskFilter, sort: str, limit: int, cursor: str | None) -> Any:
+        def query(db: sqlite3.Connection) -> Any:
+            return pages.list_tasks(db, wanted, sort=sort, limit=limit, cursor=cursor, out_of_time=self._budget())
+
+        try:
+            return await self.read(call, query)
+        except pages.BadCursor as error:
+            raise Rejected("invalid", str(error), [FieldError("cursor", str(error))]) from error
+
+    # --- one task ---
+
+    async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
+        watch = self._feed.watch(task_id)
+        try:
+            ends = _now() + wait_ms / 1000
+            view, payload = await self._task(call, task_id)
+            while not _has_come(view) and await watch.wait(ends - _now()):
+                view, payload = await self._task(call, task_id)
+        finally:
+            watch.close()
+        record = records.task(view)
+        if payload is not None:
+            record |= {"payload": payload[0], "payload_json": payload[1]}
+        return record
+
+    async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
+        def query(db: sqlite3.Connection) -> tuple[TaskView | None, list[ActionView]]:
+            view = queries.get_task(db, task_id)
+            return view, [] if view is None else queries.list_actions(db, view.row)
+
+        view, actions = await self.read(call, query)
+        if view is None:
+            raise await self._unknown(task_id)
+        return [records.action(each, view) for each in actions]
+
+    async def result(self, call: Call, task_id: str) -> object:
+        view, _ = await self._task(call, task_id)
+        if view.row.state != "succeeded":
+            raise Rejected("conflict", f"task {task_id} is {view.row.state} and has no result")
+        return records.result_of(view)
+
+    async def _task(self, call: Call, task_id: str) -> tuple[TaskView, tuple[bytes, bool] | None]:
+        def query(db: sqlite3.Connection) -> tuple[TaskView, tuple[bytes, bool] | None] | None:
+            view = queries.get_task(db, task_id)
+            return None if view is None else (view, queries.get_payload(db, view.row.seq))
+
+        found = await self.read(call, query)
+        if found is None:
+            raise await self._unknown(task_id)
+        return found
+
+    async def _unknown(self, task_id: str) -> Rejected:
+        now_ms = max(self._clock.wall_ms(), self._state.time_ms)
+        gone = await self.read(None, lambda db: queries.is_gone(db, task_id, now_ms))
+        if gone:
+            return Rejected("gone", f"task {task_id} is over, and not listed any more")
+        return Rejected("not_found", f"there is no task {task_id}")
+
+    # --- what it wrote ---
+
+    async def log(self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool) -> LogOutput:
+        found = await self._action(call, task_id, action, follow=follow)
+        if found is None:
+            return LogOutput(_pieces([]), tail_only=False)
+        kept = tails.unpack(found.output_tail)
+        ended = found.finished_at is not None
+        if ended and kept.is_whole(output):
+            return LogOutput(_pieces([kept.of(output)]), tail_only=False)
+        owner = await self._owner(found.worker)
+        if owner is not None:
+            ask = asks.OutputAsk(found.id, output == "stderr", 0, 0.0)
+            try:
+                first = await self._outputs.piece(owner, ask)
+            except (ports.LogError, asks.Unreadable):
+                first = None
+            if first is not None and (first.data or not ended):
+                chunks = self._outputs.follow(owner, found.id, output, first, follow=follow and not ended)
+                return LogOutput(self._with_tail(chunks, task_id, found.id, output, follow=follow), tail_only=False)
+        return LogOutput(_pieces([kept.of(output)]), tail_only=True)
+
+    async def _with_tail(
+        self, chunks: AsyncIterator[bytes], task_id: str, action: str, output: Output, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What is so short that it never was in a file comes with the finish."""
+        sent = False
+        async for chunk in chunks:
+            sent = True
+            yield chunk
+        if follow and not sent:
+            watch = self._feed.watch(task_id)
+            try:
+                while True:
+                    found = await self.read(None, lambda db: _find(queries.get_task(db, task_id), action))
+                    if found is None or found.finished_at is not None:
+                        break
+                    await watch.wait(PAGE_S * 20)
+            finally:
+                watch.close()
+            if found is not None:
+                yield tails.unpack(found.output_tail).of(output)
+
+    async def _action(self, call: Call, task_id: str, action: str | None, *, follow: bool) -> ActionView | None:
+        """The named one, or the last; to follow a task without one is to wait for it."""
+        watch = self._feed.watch(task_id)
+        try:
+            while True:
+                view, _ = await self._task(call, task_id)
+                found = _find(view, action)
+                if found is None and action is not None:
+                    actions = await self.read(call, lambda db: queries.list_actions(db, view.row))  # noqa: B023 - read at once
+                    found = next((each for each in actions if each.id == action), None)
+                    if found is None:
+                        raise Rejected("not_found", f"task {task_id} has no action {action}")
+                if found is not None or not follow or view.row.finished:
+                    return found
+                await watch.wait(60.0)
+        finally:
+            watch.close()
+
+    async def _owner(self, worker: str) -> str | None:
+        """The node that a worker is on."""
+        found = await self.read(None, lambda db: queries.workers(db, worker))
+        node_id = found[0].facts.facts.get("node_id") if found else None
+        return node_id if isinstance(node_id, str) else None
+
+    # --- the stream ---
+
+    async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
+        await self._barrier(call)
+        return self._feed.follow(since)
+
+    async def groups_of(self, seqs: Sequence[int]) -> Mapping[int, str]:
+        """For the feed: what the events themselves do not tell."""
+        if not seqs or not self._state.is_open:
+            return {}
+        sql = "SELECT seq, grp FROM task WHERE seq IN (SELECT value FROM json_each(?))"
+        return dict(await self.read(None, lambda db: db.execute(sql, (json_list(seqs),)).fetchall()))
+
+    # --- how ---
+
+    async def read(self, call: Call | None, query: Read[T]) -> T:
+        if call is not None:
+            await self._barrier(call)
+        try:
+            return await self._readers.read(query)
+        except ports.LogError as error:
+            raise problem(error) from error
+
+    async def _barrier(self, call: Call) -> None:
+        if call.consistent:
+            try:
+                await self._door.barrier(call.deadline_ms / 1000)
+            except ports.Unknown as error:
+                raise Unavailable("no_master", error.detail) from error
+            except ports.LogError as error:
+                raise problem(error) from error
+
+    def _budget(self) -> pages.OutOfTime:
+        ends = self._clock.boot() + PAGE_S
+        return lambda: self._clock.boot() > ends
+
+
+def _has_come(view: TaskView) -> bool:
+    """What `wait` waits for."""
+    return view.row.state in FINISHED or (bool(view.row.service) and view.row.state == "running")
+
+
+def _find(view: TaskView | None, action: str | None) -> ActionView | None:
+    if view is None or not view.actions:
+        return None
+    if action is None:
+        return view.actions[-1]
+    return next((each for each in view.actions if each.id == action), None)
+
+
+async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        if piece:
+            yield piece
+        await asyncio.sleep(0)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

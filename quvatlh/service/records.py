@@ -1,0 +1,98 @@
+"""From the core's views to the plain records of pool.py: names with their units, nothing left to look up."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import msgspec
+
+from quvatlh.core.views import ActionView, TaskView, TokenView
+from quvatlh.service import tails
+from quvatlh.service.pool import Json
+
+
+def task(view: TaskView) -> Json:
+    row = view.row
+    record: Json = {
+        "id": row.id,
+        "spec": msgspec.to_builtins(view.spec),
+        "state": row.state,
+        "created_at_ms": row.created_at,
+        "at_ms": row.created_at if row.at is None else row.at,
+        "expires_ms": row.expires_at,
+        "started_at_ms": row.started_at,
+        "finished_at_ms": row.finished_at,
+        "attempts": row.attempts,
+        "eta": None,
+        "error": _error(row.error, row.error_text),
+        "result": _result(view),
+        "actions": [action(each, view) for each in view.actions],
+    }
+    if row.service:
+        record |= {"wanted": row.lim or 1, "live": row.live}
+    return record
+
+
+def action(view: ActionView, of: TaskView) -> Json:
+    native = of.spec.work.adapter == "command"
+    exit_code = 0 if native and view.state == "succeeded" and view.exit_code is None else view.exit_code
+    return {
+        "id": view.id,
+        "task": view.task,
+        "worker": view.worker,
+        "token": view.token,
+        "attempt": view.attempt,
+        "state": view.state,
+        "started_at_ms": view.started_at,
+        "finished_at_ms": view.finished_at,
+        "exit_code": exit_code,
+        "signal": None if view.signal is None else signal_name(view.signal),
+        "error": _error(view.error, view.error_text),
+        "progress": view.progress,
+        "announcement": view.announcement,
+        "output_tail": tails.unpack(view.output_tail).text or None,
+    }
+
+
+def token(view: TokenView) -> Json:
+    return {
+        "name": view.name,
+        "role": view.scope.role,
+        "queues": list(view.scope.queues),
+        "groups": list(view.scope.groups),
+        "created_at_ms": view.at,
+        "revoked_at_ms": None,
+    }
+
+
+def result_of(view: TaskView) -> Any:
+    """The value it succeeded with; None also where none was given."""
+    return _result(view)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name.removeprefix("SIG")
+    except ValueError:
+        return f"RT{number}"
+
+
+def signal_number(name: str) -> int:
+    try:
+        return int(signal.Signals[f"SIG{name}"])
+    except KeyError:
+        return int(name.removeprefix("RT")) if name.removeprefix("RT").isdigit() else 0
+
+
+def _result(view: TaskView) -> Any:
+    if view.row.state != "succeeded":
+        return None
+    for each in reversed(view.actions):
+        if each.token == view.row.token:
+            return None if each.result is None else msgspec.json.decode(each.result)
+    return None
+
+
+def _error(code: str | None, text: str | None) -> Json | None:
+    return None if code is None else {"code": code, "text": text or ""}

@@ -1,0 +1,174 @@
+"""What a worker has to say of its actions, on its way into the log: batched, kept until applied, said once.
+
+Starts wait a moment for company; one that has ended meanwhile goes with its finish. There is one batch under way at a
+time: what comes meanwhile is the next one, so the busier, the larger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from quvatlh.core import commands as c
+from quvatlh.ports import ActionFinished, Entropy, LogError
+from quvatlh.service import asks, tails
+from quvatlh.service.door import Door, Refusal
+from quvatlh.service.records import signal_number
+
+START_S: Final = 0.1
+"""A start is told at most so long after it."""
+BATCH_MAX: Final = 500
+BATCH_BYTES_MAX: Final = 512 * 1024
+END_BYTES: Final = 200
+DEADLINE_S: Final = 5.0
+TEXT_CHARS_MAX: Final = 1000
+
+
+class Reports:
+    def __init__(self, door: Door, entropy: Entropy, session: Callable[[], str | None]) -> None:
+        self.deadline_s = DEADLINE_S
+        """Of one attempt; what was not taken is said again."""
+        self._door = door
+        self._entropy = entropy
+        self._session = session
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, c.End] = {}
+        self._gifts: dict[int, None] = {}
+        self._more = asyncio.Event()
+        self._starts_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushed = asyncio.Event()
+        self._flushed.set()
+
+    # --- from the worker ---
+
+    def knows(self, token: int) -> bool:
+        """Whether its end is on its way."""
+        return token in self._ends or token in self._gifts
+
+    def started(self, token: int, started_ms: int) -> None:
+        self._starts[token] = started_ms
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(START_S, self._tell_starts)
+
+    def finished(self, token: int, task: int, event: ActionFinished, *, stopped: bool) -> None:
+        self.ended(c.End(token, task, _how(event, stopped=stopped), event.started_at_ms or 0, self._detail(event)))
+
+    def ended(self, end: c.End) -> None:
+        self._starts.pop(end.token, None)
+        self._ends[end.token] = end
+        self._push()
+
+    def give_back(self, token: int) -> None:
+        self._starts.pop(token, None)
+        self._gifts[token] = None
+        self._push()
+
+    def forget(self, token: int) -> None:
+        self._starts.pop(token, None)
+
+    def clear(self) -> None:
+        """The session is over: nobody wants to hear it any more."""
+        self._starts.clear()
+        self._ends.clear()
+        self._gifts.clear()
+        self._flushed.set()
+
+    async def flush(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._flushed.wait()
+        except TimeoutError:
+            pass
+
+    # --- the loop ---
+
+    async def run(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while await self._send_some():
+                pass
+            if not self._ends and not self._gifts:
+                self._flushed.set()
+
+    async def _send_some(self) -> bool:
+        """One batch, of what is most wanted; whether there was any."""
+        session = self._session()
+        if session is None:
+            return False
+        if self._ends:
+            ends = self._next_ends()
+            await self._clear(c.Finish(session, ends), self._ends, [end.token for end in ends])
+        elif self._gifts:
+            tokens = list(self._gifts)[:BATCH_MAX]
+            await self._clear(c.GiveBack(session, tuple(tokens)), self._gifts, tokens)
+        elif self._starts_due and self._starts:
+            told = list(self._starts.items())[:BATCH_MAX]
+            command = c.Start(session, tuple(c.Started(*each) for each in told))
+            await self._clear(command, self._starts, [token for token, _ in told])
+        else:
+            self._starts_due = False
+            return False
+        return True
+
+    async def _clear(self, command: c.AnyCommand, waiting: dict[int, Any], tokens: Sequence[int]) -> None:
+        """Said and answered, it need not be said again."""
+        if await self._say(command):
+            for token in tokens:
+                waiting.pop(token, None)
+
+    async def _say(self, command: c.AnyCommand) -> bool:
+        """Whether it was taken or refused for good; else it is said again."""
+        try:
+            await self._door.write(asks.Do(command), self.deadline_s)
+        except Refusal:
+            return True
+        except LogError as error:
+            if error.code != "no_master":
+                await asyncio.sleep(START_S)
+            return False
+        return True
+
+    def _next_ends(self) -> tuple[c.End, ...]:
+        ends: list[c.End] = []
+        size = 0
+        for end in self._ends.values():
+            size += END_BYTES + (0 if end.detail is None else len(end.detail.output_tail) + TEXT_CHARS_MAX)
+            if ends and (size > BATCH_BYTES_MAX or len(ends) >= BATCH_MAX):
+                break
+            ends.append(end)
+        return tuple(ends)
+
+    def _push(self) -> None:
+        self._flushed.clear()
+        self._more.set()
+
+    def _tell_starts(self) -> None:
+        self._timer = None
+        if self._starts:
+            self._starts_due = True
+            self._more.set()
+
+    def _detail(self, event: ActionFinished) -> c.EndDetail | None:
+        """Nothing of a plain success: nearly all there is."""
+        tail = tails.pack(event)
+        if event.error is None and not tail:
+            return None
+        error = event.error
+        return c.EndDetail(
+            exit_code=event.exit_code,
+            signal=None if event.signal is None else signal_number(event.signal),
+            error_code=None if error is None else error.code,
+            error_text=None if error is None else error.text[:TEXT_CHARS_MAX],
+            permanent=error is not None and error.permanent,
+            output_tail=tail,
+            chance=int.from_bytes(self._entropy.token(4), "big"),
+        )
+
+
+def _how(event: ActionFinished, *, stopped: bool) -> int:
+    if event.error is None:
+        return 0
+    return 2 if stopped or event.error.code == "stopped" else 1

@@ -1,0 +1,61 @@
+"""What the master decides before the log: ids, and times made absolute. Ids are UUIDv7: they sort by the time of the ADD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quvatlh.core import commands as c
+from quvatlh.core.limits import TIME_MS_MAX
+from quvatlh.ports import Clock, Entropy
+from quvatlh.service.asks import Draft
+
+_RANDOM_BYTES = 10
+_VERSION = 0x7 << 76
+_VARIANT = 0b10 << 62
+_LOW = (1 << 62) - 1
+_HIGH = (1 << 12) - 1
+_COUNTER_BITS = 74
+
+
+class Stamps:
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._last = 0
+
+    def task_ids(self, count: int) -> list[str]:
+        """Each greater than all before it: within a call they count up from a point that nobody can guess."""
+        drawn = int.from_bytes(self._entropy.token(_RANDOM_BYTES), "big") >> 8
+        first = max(self._last + 1, (self._clock.wall_ms() << _COUNTER_BITS) | drawn)
+        self._last = first + count - 1
+        return [_uuid7(first + n) for n in range(count)]
+
+    def new_tasks(self, drafts: Sequence[Draft], log_time_ms: int) -> tuple[c.NewTask, ...]:
+        now = max(self._clock.wall_ms(), log_time_ms)
+        ids = iter(self.task_ids(sum(draft.id is None for draft in drafts)))
+        return tuple(
+            c.NewTask(
+                next(ids) if draft.id is None else draft.id,
+                draft.spec,
+                draft.id is not None,
+                _moment(draft.at_ms, draft.delay_ms, now),
+                _moment(draft.expires_ms, draft.expires_in_ms, now),
+                draft.payload,
+                draft.payload_json,
+            )
+            for draft in drafts
+        )
+
+
+def _moment(absolute: int | None, relative: int | None, now: int) -> int | None:
+    if relative is None:
+        return absolute
+    return min(now + relative, TIME_MS_MAX)
+
+
+def _uuid7(number: int) -> str:
+    """Of 48 bits of time and 74 of a counter."""
+    high, low = number >> 62, number & _LOW
+    value = (high >> 12 << 80) | _VERSION | ((high & _HIGH) << 64) | _VARIANT | low
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,0 +1,76 @@
+"""The state in force on this node: the machine that the log drives, whichever generation of it that is now.
+
+A snapshot replaces it, and for a moment there is none. Reads on the loop go through `db`, between transactions, and are
+short; longer ones have connections of their own (reads.py), on `path`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from quvatlh.codec import Values
+from quvatlh.core.machine import Machine
+from quvatlh.core.rules import TableRules
+from quvatlh.ports import STATE_FILE, Unavailable
+
+REPLACED = "this node's state is being replaced; in a moment it is back"
+
+
+class State:
+    """Opens machines as the log asks for them (`open` is a ports.MachineFactory), and knows the last one."""
+
+    def __init__(self, codec: Values) -> None:
+        self._codec = codec
+        self._machine: Machine | None = None
+        self._path = ""
+
+    def open(self, directory: str) -> Machine:
+        path = os.path.join(directory, STATE_FILE)
+        machine = _Machine(path, TableRules(self._codec), self)
+        self._machine, self._path = machine, path
+        return machine
+
+    @property
+    def is_open(self) -> bool:
+        return self._machine is not None
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """For the loop's thread. Unavailable while there is none."""
+        return self._open().db
+
+    @property
+    def path(self) -> str:
+        self._open()
+        return self._path
+
+    @property
+    def time_ms(self) -> int:
+        """Log time of the last entry in it."""
+        return 0 if self._machine is None else self._machine.time_ms
+
+    @property
+    def applied_index(self) -> int:
+        return 0 if self._machine is None else self._machine.applied_index
+
+    def closed(self, machine: Machine) -> None:
+        if self._machine is machine:
+            self._machine = None
+
+    def _open(self) -> Machine:
+        if self._machine is None:
+            raise Unavailable(REPLACED)
+        return self._machine
+
+
+class _Machine(Machine):
+    """One that tells when it is closed."""
+
+    def __init__(self, path: str, rules: TableRules, owner: State) -> None:
+        super().__init__(path, rules)
+        self._owner = owner
+
+    def close(self) -> None:
+        self._owner.closed(self)
+        super().close()

@@ -1,0 +1,149 @@
+"""pool.Pool's reads of the node and the cluster: who is there, how it is, tokens, a backup."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quvatlh import ports
+from quvatlh.core import queries
+from quvatlh.ports import Entropy, Log, Member
+from quvatlh.service import records
+from quvatlh.service.answers import problem
+from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness, Rejected
+from quvatlh.service.reads import Reads
+from quvatlh.service.reserve import Reserve
+from quvatlh.service.session import Session
+from quvatlh.service.state import State
+
+CHUNK_BYTES: Final = 256 * 1024
+NAME_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What the real log knows beyond its port."""
+
+    committed: Callable[[], int] = lambda: 0
+    """The greatest commit index heard of."""
+    waiting_for: Callable[[], str] = lambda: ""
+    """Why this node is in no cluster yet."""
+    progress: Callable[[], Mapping[str, int]] = dict
+    """As master: how far each other member is."""
+
+
+class Status:
+    def __init__(
+        self,
+        log: Log,
+        state: State,
+        reads: Reads,
+        session: Session,
+        reserve: Reserve,
+        entropy: Entropy,
+        *,
+        name: str,
+        facts: LogFacts,
+        scratch: str,
+        works: bool,
+    ) -> None:
+        """`scratch` is a directory for backups on their way; `works`: this node has a worker that must be up."""
+        self._log = log
+        self._state = state
+        self._reads = reads
+        self._session = session
+        self._reserve = reserve
+        self._entropy = entropy
+        self._name = name
+        self._facts = facts
+        self._scratch = scratch
+        self._works = works
+        self.stopping = False
+        self.token_waits = False
+        """This node's own token is not in the table yet: whoever has it would be refused."""
+
+    def readiness(self) -> Readiness:
+        if self.stopping:
+            return Readiness(ready=False, code="stopping", detail="the node is stopping")
+        if self._log.role.master is None:
+            return Readiness(ready=False, detail=self._facts.waiting_for() or "no master is known")
+        behind = self._facts.committed() - self._log.applied_index
+        if behind > 0 or not self._state.is_open:
+            return Readiness(ready=False, detail=f"{max(behind, 1)} entries are not applied here yet")
+        if self.token_waits:
+            return Readiness(ready=False, detail="the token of this node is not known to the cluster yet")
+        if self._works and not self._session.is_open:
+            return Readiness(ready=False, detail="the worker of this node has no session yet")
+        return Readiness(ready=True)
+
+    def metrics(self) -> Sequence[Metric]:
+        found = [
+            Metric("applied_index", "gauge", "Last entry applied here", [({}, self._log.applied_index)]),
+            Metric("term", "gauge", "Term of the log", [({}, self._log.role.term)]),
+            Metric("master", "gauge", "1 where this node acts as master", [({}, int(self._log.acts()))]),
+            Metric("disk_has_room", "gauge", "0 where ADDs are refused", [({}, int(self._reserve.has_room()))]),
+        ]
+        if self._state.is_open:
+            sql = "SELECT b, sum(n) FROM tally WHERE scope = 'state' GROUP BY b"
+            rows = self._state.db.execute(sql).fetchall()
+            found.append(Metric("tasks", "gauge", "Tasks by state", [({"state": state}, n) for state, n in rows]))
+        return found
+
+    async def cluster(self, call: Call) -> Json:
+        views = await self._reads.read(call, queries.workers)
+        lost = {view.facts.facts.get("node_id") for view in views if view.state == "lost"}
+        role, membership = self._log.role, self._log.membership
+        progress = self._facts.progress()
+        index = self._log.applied_index
+        nodes = []
+        for member in () if membership is None else (*membership.voters, *membership.learners):
+            assert membership is not None
+            state = "lost" if member.id in lost and member.id != self._log.node_id else "up"
+            lag = max(0, index - progress[member.id]) if member.id in progress else None
+            nodes.append(_node(member, state if membership.is_voter(member.id) else "learner", lag))
+        master = None if membership is None or role.master is None else membership.get(role.master)
+        return {
+            "master": None if master is None else master.name,
+            "term": role.term,
+            "index": index,
+            "node": self._name,
+            "nodes": nodes,
+        }
+
+    async def tokens(self, call: Call) -> Sequence[Json]:
+        return [records.token(view) for view in await self._reads.read(call, lambda db: list(queries.tokens(db)))]
+
+    async def token(self, call: Call, name: str) -> Json:
+        for each in await self.tokens(call):
+            if each["name"] == name:
+                return each
+        raise Rejected("not_found", f"there is no token named {name}")
+
+    async def backup(self, _call: Call) -> Backup:
+        path = os.path.join(self._scratch, f"backup-{self._entropy.token(NAME_BYTES).hex()}")
+        try:
+            index = await self._log.backup(path)
+        except ports.LogError as error:
+            raise problem(error) from error
+        return Backup(index, _file(path))
+
+
+def _node(member: Member, state: str, lag: int | None) -> Json:
+    return {
+        "name": member.name, "id": member.id, "peer": member.peer, "http": member.http, "state": state, "lag": lag,
+    }  # fmt: skip
+
+
+async def _file(path: str) -> AsyncIterator[bytes]:
+    """Its bytes; then it is gone."""
+    try:
+        with open(path, "rb") as file:
+            while data := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                yield data
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -1,0 +1,63 @@
+"""The ends of an action's outputs as they travel with its finish: both streams, and how much each was in all.
+
+A stream whose tail has all its bytes is whole here, and needs nobody to be asked. What is no such record (a worker of
+another kind reports plain text) is the end of its standard output.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
+from quvatlh.ports import ActionFinished, StreamName
+
+_HEAD_BYTES = 40
+"""Of the array, two counts and two lengths."""
+
+
+class Tails(NamedTuple):
+    stdout_bytes: int
+    stderr_bytes: int
+    stdout: str
+    stderr: str
+
+    def of(self, stream: StreamName) -> bytes:
+        return (self.stdout if stream == "stdout" else self.stderr).encode()
+
+    def is_whole(self, stream: StreamName) -> bool:
+        total = self.stdout_bytes if stream == "stdout" else self.stderr_bytes
+        return total == len(self.of(stream))
+
+    @property
+    def text(self) -> str:
+        """For people who want one text."""
+        return self.stdout + self.stderr
+
+
+NOTHING = Tails(0, 0, "", "")
+_DECODER: msgspec.msgpack.Decoder[tuple[int, int, str, str]] = msgspec.msgpack.Decoder(tuple[int, int, str, str])
+
+
+def pack(event: ActionFinished) -> bytes:
+    """At most OUTPUT_TAIL_BYTES_MAX; nothing of nothing."""
+    if not event.stdout_bytes and not event.stderr_bytes:
+        return b""
+    stderr = _last(event.stderr_tail, OUTPUT_TAIL_BYTES_MAX - _HEAD_BYTES)
+    stdout = _last(event.stdout_tail, OUTPUT_TAIL_BYTES_MAX - _HEAD_BYTES - len(stderr.encode()))
+    return msgspec.msgpack.encode((event.stdout_bytes, event.stderr_bytes, stdout, stderr))
+
+
+def unpack(data: bytes | None) -> Tails:
+    if not data:
+        return NOTHING
+    try:
+        return Tails(*_DECODER.decode(data))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Tails(len(data), 0, data.decode(errors="replace"), "")
+
+
+def _last(text: str, bytes_max: int) -> str:
+    data = text.encode()
+    return text if len(data) <= bytes_max else data[len(data) - bytes_max :].decode(errors="ignore")

@@ -1,0 +1,105 @@
+"""pool.Pool's writes: checked requests become wishes of the door, its answers become the pool's, its noes problems."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from quvatlh import ports
+from quvatlh.core import commands as c
+from quvatlh.core import results
+from quvatlh.core.filters import TaskFilter
+from quvatlh.core.limits import BATCH_MAX
+from quvatlh.core.model import TaskSpec
+from quvatlh.core.rejections import FieldError
+from quvatlh.service import asks
+from quvatlh.service.answers import problem, refusal
+from quvatlh.service.bulks import Bulks
+from quvatlh.service.door import Door, Refusal, Written
+from quvatlh.service.pool import Added, Bulk, Call, Done, Json, NewTask, Rejected, RequestKey, Verb
+from quvatlh.service.reads import Reads
+from quvatlh.service.status import Status
+
+T = TypeVar("T")
+SLICE: Final = 200
+"""Tasks converted between two turns of the loop: a few milliseconds."""
+MEMBER_S: Final = 30.0
+"""A new member has to catch up before it votes."""
+
+
+class Writes:
+    def __init__(self, door: Door, reads: Reads, status: Status, bulks: Bulks) -> None:
+        self._door = door
+        self._status = status
+        self._reads = reads
+        self._bulks = bulks
+
+    async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
+        drafts: list[asks.Draft] = []
+        for position, task in enumerate(tasks):
+            drafts.append(_draft(position, task))
+            if position % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+        written = await self._write(call, asks.AddTasks(tuple(drafts)))
+        answer = written.answer
+        assert isinstance(answer, results.Added)
+        return Added(answer.ids, written.index, answer.existing)
+
+    async def act(self, call: Call, verb: Verb, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+        """`verb` is delete so far."""
+        assert verb == "delete"
+        strict = not isinstance(which, TaskFilter)
+        if isinstance(which, TaskFilter):
+            ids = await self._reads.matching(call, which, BATCH_MAX + 1)
+            if len(ids) > BATCH_MAX:
+                return self._bulks.start(call, which)
+        else:
+            ids = list(which)
+        written = await self._write(call, asks.Do(c.Delete(tuple(ids), strict=strict)))
+        answer = written.answer
+        assert isinstance(answer, results.Done)
+        return Done(answer.matched, answer.done, written.index)
+
+    async def bulk(self, _call: Call, bulk_id: str) -> Json:
+        return self._bulks.state(bulk_id)
+
+    async def add_member(self, call: Call, member: Mapping[str, str]) -> Json:
+        wish = asks.AddMember(member["id"], member["name"], member["peer"], member["http"])
+        await self._write(call, wish, max(MEMBER_S, call.deadline_ms / 1000))
+        return await self._status.cluster(call)
+
+    async def remove_member(self, call: Call, member_id: str) -> Json:
+        await self._write(call, asks.RemoveMember(member_id))
+        return await self._status.cluster(call)
+
+    async def _write(self, call: Call, wish: asks.Wish, deadline_s: float | None = None) -> Written:
+        request = self._door.request_id() if call.key is None else _request(call.key)
+        return await told(self._door.write(wish, deadline_s or call.deadline_ms / 1000, request))
+
+
+async def told(work: Awaitable[T]) -> T:
+    """What it gives, or one of the four problems."""
+    try:
+        return await work
+    except ports.LogError as error:
+        raise problem(error) from error
+    except Refusal as error:
+        raise refusal(error.rejection) from error
+
+
+def _request(key: RequestKey) -> c.Request:
+    return c.Request(key.token, key.route, key.id, key.digest)
+
+
+def _draft(position: int, task: NewTask) -> asks.Draft:
+    given: dict[str, Any] = {name: value for name, value in task.items() if name != "spec"}
+    try:
+        spec = msgspec.convert(task["spec"], TaskSpec)
+    except msgspec.ValidationError as error:
+        raise Rejected(
+            "invalid", "a task cannot be taken as it is", [FieldError(f"tasks[{position}]", str(error))]
+        ) from error
+    return asks.Draft(spec, **given)

@@ -1,0 +1,321 @@
+"""Every route: what a good request is answered, and a bad one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from quvatlh.api.exchange import BODY_BYTES_MAX
+from quvatlh.api.routes import ROUTES
+from quvatlh.service.pool import Readiness, Unavailable
+from tests.api.client import WORK, Client, Node, until
+from tests.fakes.pool import TOKEN
+
+JSON = {"Content-Type": "application/json"}
+
+
+async def test_add_answers_ids_in_order_and_who_was_there_already(client: Client) -> None:
+    first = await client.add(
+        {"work": WORK, "id": "a"}, {"work": WORK, "unique": {"key": "k"}}, {"work": WORK, "id": "a"}
+    )
+    assert first.status == 201
+    assert first.json == {"ids": ["a", "000000000001-0001", "a"], "index": 1, "existing": {"2": "id"}}
+    again = await client.add({"work": WORK, "id": "a"}, {"work": WORK, "unique": {"key": "k"}})
+    assert again.status == 200
+    assert again.json == {"ids": ["a", "000000000001-0001"], "index": 2, "existing": {"0": "id", "1": "unique"}}
+
+
+async def test_a_repeated_key_is_answered_as_the_first_time(node: Node) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = await node.client.add({"work": WORK}, headers=key)
+    assert (await node.client.add({"work": WORK}, headers=key)).body == first.body
+    assert len(node.pool.records) == 1
+    other = await node.client.add({"work": WORK, "name": "other"}, headers=key)
+    assert (other.status, other.code) == (409, "conflict")
+    assert (await node.client.add({"work": WORK}, headers={"Idempotency-Key": "x" * 129})).code == "bad_request"
+
+
+async def test_delete_by_ids_by_match_and_in_bulk(node: Node) -> None:
+    await node.client.add(*[{"work": WORK, "id": f"t{n}", "queue": "q"} for n in range(4)])
+    by_ids = await node.client.ask("POST", "/v1/events", {"event": "DELETE", "ids": ["t0", "t1"]})
+    assert (by_ids.status, by_ids.json["matched"], by_ids.json["done"]) == (200, 2, 2)
+    by_verb = await node.client.ask("POST", "/v1/tasks/delete", {"match": {"queue": "q", "state": "pending"}})
+    assert by_verb.json["matched"] == 2
+    unknown = await node.client.ask("POST", "/v1/tasks/delete", {"ids": ["t0", "x", "y"]})
+    assert (unknown.status, unknown.code) == (404, "not_found")
+    assert [error["message"] for error in unknown.json["errors"]] == ["there is no task x", "there is no task y"]
+    node.pool.bulk_above = 1
+    bulk = await node.client.ask("POST", "/v1/tasks/delete", {"match": {"queue": "q"}})
+    assert (bulk.status, bulk.json) == (202, {"bulk": "b1"})
+    assert (await node.client.get("/v1/bulk/b1")).json == {"id": "b1", "matched": 4, "done": 0, "state": "working"}
+
+
+async def test_lists_filter_sort_page_and_group(client: Client) -> None:
+    await client.add(*[{"work": WORK, "id": f"t{n}", "priority": n, "queue": f"q{n % 2}"} for n in range(5)])
+    page = (await client.get("/v1/tasks?sort=-priority&limit=2")).json
+    assert ([task["id"] for task in page["items"]], page["total"]) == (["t4", "t3"], 5)
+    page = (await client.get(f"/v1/tasks?sort=-priority&limit=2&cursor={page['next']}")).json
+    assert [task["id"] for task in page["items"]] == ["t2", "t1"]
+    assert [task["id"] for task in (await client.get("/v1/tasks?queue=q1&state=pending,failed")).json["items"]] == [
+        "t1",
+        "t3",
+    ]
+    assert (await client.get("/v1/tasks?created_after=2999-01-01T00:00:00Z")).json["items"] == []
+    groups = (await client.get("/v1/tasks?group_by=queue")).json
+    assert groups == {"groups": [{"value": "q0", "count": 3}, {"value": "q1", "count": 2}]}
+
+
+async def test_a_task_is_shown_with_defaults_and_its_payload(client: Client) -> None:
+    await client.add({"work": "command: [echo, hi]", "id": "a", "payload": {"x_ms": 5}, "timeout": 90})
+    task = (await client.get("/v1/tasks/a")).json
+    assert {name: task[name] for name in ("id", "name", "group", "queue", "state", "timeout", "lease", "payload")} == {
+        "id": "a",
+        "name": "a",
+        "group": "default",
+        "queue": "default",
+        "state": "pending",
+        "timeout": "90s",
+        "lease": "2s",
+        "payload": {"x_ms": 5},
+    }
+    assert task["work"] == {"command": ["echo", "hi"]}
+    assert task["created_at"] == "2023-11-14T22:13:20.000Z"
+
+
+async def test_wait_answers_when_the_task_has_finished_or_time_is_up(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    assert (await node.client.get("/v1/tasks/a?wait=1ms")).json["state"] == "pending"
+    waiting = asyncio.create_task(node.client.get("/v1/tasks/a?wait=1h"))
+    await until(lambda: len(node.pool.calls) == 3)
+    node.pool.finish("a", {"n": 1})
+    assert (await waiting).json["state"] == "succeeded"
+    assert (await node.client.get("/v1/tasks/a/result")).json == {"n": 1}
+
+
+async def test_a_client_that_goes_away_no_longer_waits(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    node.pool.gate.clear()
+    _, writer = await node.dial()
+    writer.write(node.head("GET", "/v1/tasks/a?wait=1h"))
+    await until(lambda: node.pool.waiting)
+    writer.close()
+    await until(lambda: not node.pool.waiting)
+
+
+async def test_output_is_streamed_and_a_tail_is_marked(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    node.pool.write_output("a", b"one\n")
+    node.pool.write_output("a", b"bad\n", "stderr")
+    assert (await node.client.get("/v1/tasks/a/log")).body == b"one\n"
+    assert (await node.client.get("/v1/tasks/a/log?stream=stderr&action=a1")).body == b"bad\n"
+    reader, writer = await node.dial()
+    writer.write(node.head("GET", "/v1/tasks/a/log?follow=1"))
+    await reader.readuntil(b"one\n")
+    node.pool.write_output("a", b"two\n")
+    await reader.readuntil(b"two\n")
+    node.pool.finish("a")
+    await reader.readuntil(b"0\r\n\r\n")
+    writer.close()
+    node.pool.tail_only = True
+    assert (await node.client.get("/v1/tasks/a/log")).headers["Quvatlh-Log"] == "tail"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bug"), Unavailable("stopping", "going")])
+async def test_output_that_fails_in_the_middle_ends_the_connection_unfinished(node: Node, error: Exception) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    node.pool.write_output("a", b"one\n")
+    node.pool.output_error = error
+    answer = await node.say(node.head("GET", "/v1/tasks/a/log"))
+    assert b"one\n" in answer
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert bool(node.broken) == isinstance(error, RuntimeError)
+
+
+@pytest.mark.parametrize("path", ["/v1/stream", "/v1/tasks/a/log", "/v1/cluster/backup"])
+async def test_what_streams_has_no_head(client: Client, path: str) -> None:
+    answer = await client.ask("HEAD", path)
+    assert (answer.status, answer.headers["Allow"]) == (404, "GET")
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-ndjson"])
+async def test_a_client_that_asks_first_is_told_to_go_on(node: Node, content_type: str) -> None:
+    """curl waits a second for it before it sends a large body."""
+    body = json.dumps(ADD if content_type.endswith("/json") else {"work": WORK}).encode()
+    reader, writer = await node.dial()
+    more = f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "Expect: 100-continue"
+    writer.write(node.head("POST", "/v1/events", *more))
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(body)
+    assert (await reader.readline()).split()[1] in {b"200", b"201"}
+
+
+async def test_members_come_and_go(client: Client) -> None:
+    added = await client.ask("POST", "/v1/cluster/members", {"id": "n2", "peer": "10.0.0.2:7421"})
+    assert added.status == 201
+    assert [node["id"] for node in added.json["nodes"]] == ["n1", "n2"]
+    assert (await client.get("/v1/cluster")).json == added.json
+    removed = await client.ask("DELETE", "/v1/cluster/members/n2")
+    assert [node["id"] for node in removed.json["nodes"]] == ["n1"]
+    assert (await client.ask("DELETE", "/v1/cluster/members/n1")).code == "conflict"
+
+
+async def test_the_rest_of_the_good_answers(node: Node) -> None:
+    backup = await node.client.get("/v1/cluster/backup")
+    assert (backup.body, backup.headers["Quvatlh-Index"]) == (b"state of the pool", "0")
+    tokens = (await node.client.get("/v1/tokens")).json
+    assert tokens["items"] == [(await node.client.get("/v1/tokens/root")).json]
+    assert TOKEN not in str(tokens)
+    assert (await node.client.get("/healthz", token=None)).json == {"status": "ok"}
+    assert (await node.client.get("/readyz", token=None)).json == {"status": "ready"}
+    shell = await node.client.get("/", token=None)
+    assert "default-src 'none'" in shell.headers["Content-Security-Policy"]
+    assert b"<script" not in shell.body
+    await node.client.add({"work": WORK, "id": "a"})
+    assert (await node.client.get("/v1/tasks/a/actions")).json == {"items": [], "next": None, "total": 0}
+    metrics = (await node.client.get("/metrics")).body.decode()
+    assert 'quvatlh_tasks{state="a\\"b"} 1\n' in metrics
+    assert 'quvatlh_http_requests_total{method="POST",route="/v1/events",status="201"} 1\n' in metrics
+
+
+async def test_a_node_that_is_not_ready_says_what_is_missing(node: Node) -> None:
+    node.pool.is_ready = Readiness(ready=False, code="no_master", detail="no master is known")
+    answer = await node.client.get("/readyz", token=None)
+    assert (answer.status, answer.code, answer.json["detail"]) == (503, "no_master", "no master is known")
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+async def test_deadline_and_consistency_reach_the_pool(node: Node) -> None:
+    await node.client.get("/v1/cluster")
+    await node.client.get("/v1/cluster?deadline=250ms&consistent=true")
+    assert [(call.deadline_ms, call.consistent) for call in node.pool.calls] == [(5000, False), (250, True)]
+
+
+async def test_head_is_get_without_a_body(client: Client) -> None:
+    answer = await client.ask("HEAD", "/v1/cluster")
+    assert (answer.status, answer.body) == (200, b"")
+
+
+ADD = {"event": "ADD", "tasks": [{"work": WORK}]}
+BAD: list[tuple[str, str, Any, int, str, str]] = [
+    ("POST", "/v1/events", {}, 400, "invalid", "event is required"),
+    ("POST", "/v1/events", [], 400, "invalid", "must be an object, not a list"),
+    ("POST", "/v1/events", {"event": "ADDD"}, 400, "invalid", "event must be one of ADD, DELETE"),
+    ("POST", "/v1/events", {"event": "ADD"}, 400, "invalid", "tasks is required"),
+    ("POST", "/v1/events", {"event": "ADD", "tasks": []}, 400, "invalid", "tasks must have 1 to 5000 items"),
+    ("POST", "/v1/events", ADD | {"task": 1}, 400, "unknown_field", "did you mean tasks?"),
+    ("POST", "/v1/events", {"event": "ADD", "tasks": [{"work": WORK}] * 5001}, 413, "too_large", "at most 5000"),
+    ("POST", "/v1/events", {"event": "ADD", "tasks": [{"wrk": 1, "work": WORK}]}, 400, "unknown_field", "tasks[0].wrk"),
+    ("POST", "/v1/events", {"event": "ADD", "tasks": [{"work": WORK, "limit": "x"}]}, 400, "invalid", "tasks[0].limit"),
+    ("POST", "/v1/events?ids=0", ADD, 400, "unknown_field", "ids is not a known parameter of a JSON body"),
+    ("POST", "/v1/events", {"event": "DELETE"}, 400, "invalid", "exactly one of ids, match"),
+    ("POST", "/v1/events", {"event": "DELETE", "ids": []}, 400, "invalid", "ids must have 1 to 1000 items"),
+    ("POST", "/v1/events", {"event": "DELETE", "match": {}}, 400, "invalid", "match must have at least one filter"),
+    ("POST", "/v1/tasks/delete", {"match": {"stat": "x"}}, 400, "unknown_field", "did you mean state?"),
+    ("POST", "/v1/tasks/delete", {"match": {"state": ["x"]}}, 400, "invalid", "match.state[0] must be one of"),
+    ("POST", "/v1/tasks/delete", {"ids": ["a"], "match": {"queue": "q"}}, 400, "invalid", "exactly one of"),
+    ("POST", "/v1/tasks/dleete", {"ids": ["a"]}, 404, "not_found", "takes GET, HEAD, not POST"),
+    ("GET", "/v1/bulk/b9", None, 404, "not_found", "there is no bulk b9"),
+    ("GET", "/v1/tasks?state=done", None, 400, "invalid", "state must be one of"),
+    ("GET", "/v1/tasks?limit=0", None, 400, "invalid", "limit must be a whole number from 1 to 1000"),
+    ("GET", "/v1/tasks?limit=1&limit=2", None, 400, "invalid", "limit must be given once"),
+    ("GET", "/v1/tasks?sort=size", None, 400, "invalid", "sort must be one of"),
+    ("GET", "/v1/tasks?cursor=x", None, 400, "invalid", "the cursor is none of this list"),
+    ("GET", "/v1/tasks?cursor=%20", None, 400, "invalid", "cursor must be a cursor"),
+    ("GET", "/v1/tasks?created_after=now", None, 400, "invalid", "created_after must be a time"),
+    ("GET", "/v1/tasks?quue=x", None, 400, "unknown_field", "did you mean queue?"),
+    ("GET", "/v1/tasks?queue=%ff", None, 400, "bad_request", "not UTF-8"),
+    ("GET", "/v1/tasks?queue=a%00b", None, 400, "invalid", "queue must not hold control characters"),
+    ("GET", "/v1/tasks?deadline=0", None, 400, "invalid", "deadline must be from 1ms"),
+    ("GET", "/v1/tasks?consistent=yes", None, 400, "invalid", "consistent must be 1 or 0"),
+    ("GET", "/v1/tasks/none", None, 404, "not_found", "there is no task none"),
+    ("GET", "/v1/tasks/a%20b", None, 404, "not_found", "there is no task 'a b'"),
+    ("GET", "/v1/tasks/a?wait=x", None, 400, "invalid", "wait must be a duration"),
+    ("GET", "/v1/tasks/none/actions", None, 404, "not_found", "there is no task none"),
+    ("GET", "/v1/tasks/none/log", None, 404, "not_found", "there is no task none"),
+    ("GET", "/v1/tasks/a/log?stream=x", None, 400, "invalid", "stream must be one of stdout, stderr"),
+    ("GET", "/v1/tasks/a/log?action=zz", None, 404, "not_found", "has no action zz"),
+    ("GET", "/v1/tasks/a/result", None, 409, "conflict", "has no result"),
+    ("GET", "/v1/stream?since=x", None, 400, "invalid", "since must be an index"),
+    ("GET", "/v1/stream?event=A", None, 400, "invalid", "event must be kinds of events"),
+    ("GET", "/v1/cluster?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("POST", "/v1/cluster/members", {"id": "n2"}, 400, "invalid", "peer is required"),
+    ("POST", "/v1/cluster/members", {"id": "n2", "peer": "nowhere"}, 400, "invalid", "peer must be host:port"),
+    ("POST", "/v1/cluster/members", {"id": "n2", "peer": "0.0.0.0:1"}, 400, "invalid", "other nodes can dial"),
+    ("DELETE", "/v1/cluster/members/n9", None, 404, "not_found", "there is no member n9"),
+    ("GET", "/v1/cluster/backup?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/tokens?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/tokens/x", None, 404, "not_found", "there is no token x"),
+    ("GET", "/metrics?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/openapi.json?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/healthz?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/readyz?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/nowhere", None, 404, "not_found", "there is nothing at '/nowhere'"),
+    ("GET", "/v1/tasks/", None, 404, "not_found", "there is nothing at '/v1/tasks/'"),
+    ("PATCH", "/v1/tasks", {}, 404, "not_found", "takes GET, HEAD, not PATCH"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "code", "words"), BAD)
+async def test_a_bad_request_is_told_what_is_wrong_and_changes_nothing(
+    node: Node, method: str, path: str, body: Any, status: int, code: str, words: str
+) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    before = (dict(node.pool.records["a"]), node.pool.index, len(node.pool.records), len(node.pool.members))
+    answer = await node.client.ask(method, path, body)
+    assert (answer.status, answer.code) == (status, code)
+    problem = answer.json
+    assert words in problem["detail"]
+    assert (problem["status"], problem["type"]) == (status, f"urn:quvatlh:problem:{code}")
+    assert problem.keys() == {"type", "title", "status", "code", "detail", "errors"}
+    assert before == (node.pool.records["a"], node.pool.index, len(node.pool.records), len(node.pool.members))
+    assert not node.broken
+
+
+def test_the_table_of_bad_requests_names_every_route() -> None:
+    def leads_to(path: str, pattern: str) -> bool:
+        parts, wanted = path.split("?", maxsplit=1)[0].split("/"), pattern.split("/")
+        return len(parts) == len(wanted) and all(w[:1] == "{" or w == p for p, w in zip(parts, wanted, strict=True))
+
+    for route in ROUTES:
+        assert any(method == route.method and leads_to(path, route.path) for method, path, *_ in BAD), route.path
+
+
+RAW: list[tuple[bytes, dict[str, str], int, str, str]] = [
+    (b"", JSON, 400, "bad_request", "the body is malformed JSON"),
+    (b"{", JSON, 400, "bad_request", "the body is malformed JSON"),
+    (b'{"event":"ADD","event":"ADD"}', JSON, 400, "bad_request", "names 'event' twice"),
+    (b'{"event":NaN}', JSON, 400, "bad_request", "the body is malformed JSON"),
+    (b'{"event":"\xff"}', JSON, 400, "bad_request", "the body is not UTF-8"),
+    (b"[" * 100_000, JSON, 400, "bad_request", "the body is nested deeper than 64 levels"),
+    (b" " * (BODY_BYTES_MAX + 1), JSON, 413, "too_large", "the body is over 4194304 bytes"),
+    (b"{}", {"Content-Type": "text/plain"}, 400, "bad_request", "Content-Type must be application/json or"),
+    (b"{}", {"Content-Type": "application/json; charset=latin-1"}, 400, "bad_request", "in UTF-8"),
+    (b"{}", JSON | {"Content-Encoding": "gzip"}, 400, "bad_request", "compressed bodies are not taken"),
+]
+
+
+@pytest.mark.parametrize(("raw", "headers", "status", "code", "words"), RAW)
+async def test_a_bad_body_is_told_what_is_wrong(
+    client: Client, raw: bytes, headers: dict[str, str], status: int, code: str, words: str
+) -> None:
+    answer = await client.ask("POST", "/v1/events", raw=raw, headers=headers)
+    assert (answer.status, answer.code) == (status, code)
+    assert words in answer.json["detail"]
+
+
+async def test_a_body_without_length_is_bounded_too(node: Node) -> None:
+    head = node.head("POST", "/v1/events", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    piece = b"10000\r\n" + b" " * 65_536 + b"\r\n"
+    reader, writer = await node.dial()
+    writer.write(head + piece * 65)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+    writer.close()
+
+
+async def test_the_largest_event_is_taken(client: Client) -> None:
+    answer = await client.add(*[{"work": WORK}] * 5000)
+    assert (answer.status, len(answer.json["ids"])) == (201, 5000)

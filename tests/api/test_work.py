@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from quvatlh.api.checks import Faults
+from quvatlh.api.work import check
+from quvatlh.core.model import Work
+
+GOOD: list[tuple[Any, dict[str, Any]]] = [
+    ({"command": ["true"]}, {"command": ["true"]}),
+    ("command: [sleep, 10]", {"command": ["sleep", "10"]}),
+    ('{"command": ["a"], "env": {"A": "1"}}', {"command": ["a"], "env": {"A": "1"}}),
+    ({"shell": "a | b", "cwd": "/tmp"}, {"shell": "a | b", "cwd": "/tmp"}),
+    ({"commands": [["a"], "b | c"]}, {"commands": [["a"], ["/bin/sh", "-c", "b | c"]]}),
+    ("shell: x\nenv: {A: yes, B: 010}", {"shell": "x", "env": {"A": "yes", "B": "010"}}),
+    ({"command": ["a"], "stdin": "in", "user": "www"}, {"command": ["a"], "stdin": "in", "user": "www"}),
+    ({"command": ["a"], "rlimits": {"memory": "1M"}}, {"command": ["a"], "rlimits": {"memory": 1048576}}),
+    ({"command": ["a"], "shell": None, "pull": False}, {"command": ["a"]}),
+    (
+        {"python": "pkg.mod:fn", "args": [1], "kwargs": {"a": None}, "environment": "v1"},
+        {"python": "pkg.mod:fn", "args": [1], "kwargs": {"a": None}, "environment": "v1"},
+    ),
+    ({"pull": True}, {"pull": True}),
+    ({"http": {"url": "http://x/"}, "env": {"A": 1}}, {"http": {"url": "http://x/"}, "env": {"A": "1"}}),
+]
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+BAD: list[tuple[Any, list[str], str]] = [
+    ({"comand": ["x"]}, [".comand"], "is not a known field; did you mean command?"),
+    ({"command": ["x"], "shell": "y"}, [], "must have exactly one of"),
+    ({"command": "x"}, [".command"], "must be a list"),
+    ({"command": []}, [".command"], "at least the program"),
+    ({"command": [""]}, [".command[0]"], "the program's name is empty"),
+    ({"command": ["a", ["b"]]}, [".command[1]"], "must be text"),
+    ({"command": ["a", "b\0"]}, [".command[1]"], "holds a zero character"),
+    ({"command": ["x" * 70_000]}, [".command"], "holds a text of 70000 characters; at most 65536"),
+    ({"command": ["x"] * 1001}, [], "has a command of more than 1000 arguments"),
+    ({"command": ["x"], "env": {"QUVATLH_X": "1"}}, [".env.QUVATLH_X"], "are set by the worker"),
+    ({"command": ["x"], "cwd": "tmp"}, [".cwd"], "must be absolute"),
+    ({"command": ["x"], "rlimits": {"nofiles": 1}}, [".rlimits.nofiles"], "did you mean nofile?"),
+    ({"command": ["x"], "args": [1]}, [".args"], "goes with python only"),
+    ({"python": "no colon"}, [".python"], "must be pkg.mod:function"),
+    ({"http": {"a": "x" * 200_000}}, [".http"], "at most 131072"),
+    ("command: [a", [""], "line 2, column 1"),
+    ("- a", [], "must be YAML text or an object, not a list"),
+    ("", [], "must be YAML text or an object, not null"),
+    (BOMB, [""], "values"),
+    ("a: &a [*a]", [""], ""),
+    ("shell: !!python/object/apply:os.system [x]", [".shell"], "tag"),
+    ("[" * 2000, [""], ""),
+    ("shell: a\nshell: b", [".shell"], "twice"),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), GOOD)
+def test_good_work_keeps_its_form_and_is_taken_by_the_core(given: Any, expected: dict[str, Any]) -> None:
+    assert check(given) == expected
+    msgspec.convert(expected, Work)
+
+
+@pytest.mark.parametrize(("given", "paths", "words"), BAD)
+def test_bad_work_is_refused_with_the_place(given: Any, paths: list[str], words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        check(given)
+    if isinstance(caught.value, Faults):
+        assert [fault.path for fault in caught.value.faults] == paths
+    else:
+        assert paths == []
+    assert words in str(caught.value)

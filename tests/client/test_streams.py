@@ -1,0 +1,100 @@
+"""Answers that go on, over nodes that are lost in the middle; and the parser of events by itself."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quvatlh.client import Event, Rejected, Unavailable
+from quvatlh.client.sse import Frame, Parser
+from tests.client.nodes import answers, client, drops_after, node, problem, sends
+
+SSE = "text/event-stream"
+
+
+def event(number: int, kind: str = "task.added") -> bytes:
+    return f'id: {number}-0\nevent: {kind}\ndata: {{"id":"t{number}"}}\n\n'.encode()
+
+
+async def test_events_go_on_after_the_last_one_that_was_seen() -> None:
+    first = drops_after(b":\n\n" + event(8) + event(9)[:-5], SSE)
+    async with node(answers({"index": 7}), first) as one, node(sends(event(9), SSE)) as other:
+        async with client(one.url, other.url) as asker:
+            happened = asker.events(queue="mail")
+            seen = [await anext(happened), await anext(happened)]
+            await happened.aclose()  # type: ignore[attr-defined]
+        asked = [*one.asked[1:], *other.asked]
+    assert seen == [Event("8-0", "task.added", {"id": "t8"}), Event("9-0", "task.added", {"id": "t9"})]
+    assert [each.headers["Last-Event-ID"] for each in asked] == ["7", "8-0"]
+    assert {each.path for each in asked} == {"/v1/stream?queue=mail"}
+
+
+async def test_a_stream_that_a_stopping_node_ended_goes_on_elsewhere() -> None:
+    farewell = b'event: stream.ended\ndata: {"reason":"stopping","last":"8-0"}\n\n'
+    async with node(sends(event(8) + farewell, SSE), sends(event(9), SSE)) as only, client(only.url) as asker:
+        happened = asker.events("7")
+        assert [(await anext(happened)).id, (await anext(happened)).id] == ["8-0", "9-0"]
+        await happened.aclose()  # type: ignore[attr-defined]
+
+
+async def test_what_is_no_longer_kept_is_said() -> None:
+    ended = b'event: stream.ended\ndata: {"reason":"gone","last":null}\n\n'
+    for behaviour in (problem(410, "gone"), sends(ended, SSE)):
+        async with node(behaviour) as only, client(only.url) as asker:
+            with pytest.raises(Rejected) as caught:
+                await anext(asker.events("3"))
+        assert caught.value.code == "gone"
+
+
+async def test_a_log_that_broke_off_is_read_again_and_what_was_seen_is_skipped() -> None:
+    async with node(drops_after(b"one tw"), sends(b"one two three")) as only, client(only.url) as asker:
+        text = b"".join([chunk async for chunk in asker.log("t", action="a1", follow=True)])
+    assert text == b"one two three"
+    assert only.asked[1].path == "/v1/tasks/t/log?stream=stdout&action=a1&follow=1"
+
+
+async def test_of_a_log_whose_worker_is_gone_only_the_tail_is_there_and_says_so() -> None:
+    async with node(sends(b"tail", Quvatlh_Log="tail")) as only, client(only.url) as asker:
+        log = asker.log("t", "stderr")
+        assert b"".join([chunk async for chunk in log]) == b"tail"
+        assert log.tail_only
+
+
+async def test_a_tail_does_not_go_on_where_the_whole_broke_off() -> None:
+    async with node(drops_after(b"one tw"), sends(b"three", Quvatlh_Log="tail")) as only, client(only.url) as asker:
+        with pytest.raises(Unavailable, match="only the tail is left"):
+            _ = [chunk async for chunk in asker.log("t")]
+
+
+async def test_a_backup_that_broke_off_is_fetched_anew_and_the_file_is_whole(tmp_path: Path) -> None:
+    seen: list[int] = []
+    async with node(drops_after(b"half"), sends(b"all of it")) as only, client(only.url) as asker:
+        size = await asker.backup().to(str(tmp_path / "b"), seen.append)
+    assert (size, (tmp_path / "b").read_bytes(), seen[-1]) == (9, b"all of it", 9)
+    assert list(tmp_path.iterdir()) == [tmp_path / "b"]
+
+
+async def test_a_backup_that_never_comes_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"older")
+    async with node(*[drops_after(b"half")] * 6) as only, client(only.url) as asker:
+        with pytest.raises(Unavailable, match="broke off 6 times"):
+            await asker.backup().to(str(tmp_path / "b"))
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b", b"older")]
+
+
+TEXT = (
+    b': hello\nid: 1-0\nevent: a.b\ndata: {"x":\ndata: 1}\n\ndata: two\n\nevent: none\n\nid: 2-0\r\ndata:three\r\n\r\n'
+)
+FRAMES = [Frame("1-0", "a.b", '{"x":\n1}'), Frame("1-0", "message", "two"), Frame("2-0", "message", "three")]
+
+
+@given(st.sets(st.integers(0, len(TEXT))))
+def test_events_do_not_depend_on_where_the_network_cuts(places: set[int]) -> None:
+    cuts = [0, *sorted(places), len(TEXT)]
+    parser = Parser()
+    frames = [frame for start, end in itertools.pairwise(cuts) for frame in parser.feed(TEXT[start:end])]
+    assert frames == FRAMES

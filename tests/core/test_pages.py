@@ -1,0 +1,149 @@
+"""Lists against a whole scan: any filter, any order, any page length, wherever a page ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quvatlh.core import commands as c
+from quvatlh.core import pages
+from quvatlh.core.filters import TaskFilter, condition
+from quvatlh.core.model import FINISHED, UNFINISHED, Work
+from quvatlh.core.pages import BadCursor, count_groups, list_tasks
+from tests.core.table import Table
+from tests.core.test_disorder import QUEUES, Chaos
+
+KEYS = {
+    "created_at": "created_at",
+    "at": "coalesce(at, created_at)",
+    "finished_at": "finished_at",
+    "priority": "priority",
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    with Table(tmp_path_factory.mktemp("pages")) as made:
+        chaos = Chaos(made, 5)
+        for _ in range(400):
+            made.later(chaos.chance.choice([0, 0, 1, 100]))
+            command = chaos.command()
+            if not isinstance(command, c.Forget | c.PurgeQueue):
+                made.entry(c.Item(command))
+        for n in range(150):
+            made.add(
+                f"u{n}", queue=QUEUES[n % 3], priority=n % 4, work=Work(shell=f"echo Needle{n % 7} {'x' * (n * 9)}")
+            )
+        yield made
+
+
+def some_filter(chance: random.Random, table: Table) -> TaskFilter:
+    first, last = table.db.execute("SELECT min(created_at), max(created_at) FROM task").fetchone()
+    every: dict[str, Any] = {
+        "state": tuple(chance.sample([*UNFINISHED, *FINISHED], chance.randint(1, 4))),
+        "queue": chance.choice(QUEUES),
+        "group": "default",
+        "name": chance.choice(["a", "b", "u3"]),
+        "worker": chance.choice(["w1", "w2"]),
+        "tag": chance.choice(["gpu", "ssd"]),
+        "key": chance.choice("kl"),
+        "error": chance.choice(["exit", "killed", "expired", "lost"]),
+        "q": chance.choice(["needle3", "ECHO", "u1", "%", "true"]),
+        "id": tuple(f"u{n}" for n in range(5)),
+        "created_after": chance.randint(first, last),
+        "created_before": chance.randint(first, last),
+        "at_after": chance.randint(first, last),
+        "finished_before": chance.randint(first, last),
+    }
+    return TaskFilter(**{name: every[name] for name in chance.sample(sorted(every), chance.choice([0, 1, 1, 2, 3]))})
+
+
+def whole(table: Table, wanted: TaskFilter, sort: str) -> list[str]:
+    field, direction = sort.removeprefix("-"), "DESC" if sort.startswith("-") else "ASC"
+    sql, values = condition(wanted)
+    only = "kept IS NOT NULL" if field == "finished_at" else "1"
+    query = f"SELECT id FROM task WHERE {only} AND ({sql}) ORDER BY {KEYS[field]} {direction}, seq {direction}"
+    return [row[0] for row in table.db.execute(query, values)]
+
+
+def walked(table: Table, wanted: TaskFilter, sort: str, limit: int, out_of_time: Any) -> list[str]:
+    found: list[str] = []
+    cursor = None
+    for _ in range(2000):
+        page = list_tasks(table.db, wanted, sort=sort, limit=limit, cursor=cursor, out_of_time=out_of_time)
+        assert len(page.items) <= limit
+        found += [view.row.id for view in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+    raise AssertionError("the pages never end")
+
+
+@pytest.mark.parametrize("gathering", [True, False])
+@pytest.mark.parametrize("sort", [sign + field for field in KEYS for sign in ("", "-")])
+def test_pages_together_are_the_whole_list(
+    sort: str, gathering: bool, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not gathering:
+        monkeypatch.setattr(pages, "GATHER_MAX", -1)
+    monkeypatch.setattr(pages, "_WINDOW_MIN", 4)
+    monkeypatch.setattr(pages, "_WINDOW_MAX", 16)
+    chance = random.Random(sort)
+    for _ in range(20):
+        wanted = some_filter(chance, table)
+        limit, hurry = chance.choice([1, 7, 100]), chance.random() < 0.3
+        expected = whole(table, wanted, sort)
+        assert walked(table, wanted, sort, limit, lambda hurry=hurry: hurry) == expected, wanted
+        total = list_tasks(table.db, wanted, sort=sort, limit=1).total
+        assert total == len(expected)
+
+
+@pytest.mark.parametrize("by", pages.GROUPS)
+def test_groups_count_what_a_whole_scan_counts(by: str, table: Table) -> None:
+    chance = random.Random(by)
+    for _ in range(20):
+        wanted = some_filter(chance, table)
+        sql, values = condition(wanted)
+        column = pages.GROUPS[by]
+        rows = table.db.execute(f"SELECT {column}, count(*) FROM task WHERE {sql} GROUP BY 1", values)
+        found = count_groups(table.db, wanted, by)
+        assert found.complete
+        assert {group.value: group.count for group in found.groups} == dict(rows.fetchall())
+        counts = [group.count for group in found.groups]
+        assert counts == sorted(counts, reverse=True)
+
+
+def test_a_page_that_runs_out_of_time_ends_early_with_a_place_to_go_on(table: Table) -> None:
+    page = list_tasks(table.db, TaskFilter(q="no such text"), out_of_time=lambda: True)
+    assert page.items == ()
+    assert page.cursor is not None
+    assert page.total is None
+    assert not count_groups(table.db, TaskFilter(group="default"), "name", lambda: True).complete
+
+
+@pytest.mark.parametrize("cursor", ["", "?", "AAAA", "WzEsMiwzXQ"])
+def test_a_cursor_that_was_never_given_is_refused(cursor: str, table: Table) -> None:
+    with pytest.raises(BadCursor):
+        list_tasks(table.db, TaskFilter(), cursor=cursor)
+
+
+def test_a_cursor_of_another_order_is_refused(table: Table) -> None:
+    cursor = list_tasks(table.db, TaskFilter(), sort="priority", limit=1).cursor
+    with pytest.raises(BadCursor):
+        list_tasks(table.db, TaskFilter(), sort="-priority", cursor=cursor)
+
+
+def test_pages_go_on_where_they_were_when_tasks_come_and_go(tmp_path: Path) -> None:
+    with Table(tmp_path) as table:
+        for n in range(20):
+            table.add(f"t{n:02}")
+        first = list_tasks(table.db, TaskFilter(), sort="-created_at", limit=5)
+        table.add("new")
+        table.do(c.Delete(("t14",)))
+        table.do(c.PurgeQueue("default", ("deleted",)))
+        second = list_tasks(table.db, TaskFilter(), sort="-created_at", limit=5, cursor=first.cursor)
+        assert [view.row.id for view in second.items] == ["t13", "t12", "t11", "t10", "t09"]

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quvatlh.core import commands as c
+from quvatlh.core import limits, queries
+from quvatlh.core.model import Code, ScheduleSpec, TaskSpec
+from quvatlh.core.results import Fired, Worked
+from tests.core.table import WORK, Table
+
+SPEC = TaskSpec(WORK)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    with Table(tmp_path) as made:
+        made.worker()
+        yield made
+        made.check()
+
+
+def put(table: Table, **spec: Any) -> int:
+    answer = table.do(c.PutSchedule("s", ScheduleSpec(SPEC, every_ms=1000, **spec), table.now))
+    return int(answer.version)
+
+
+def fire(table: Table, version: int, slot: int, task_id: str = "", **more: Any) -> Any:
+    task = c.NewTask(task_id or f"t{slot}", SPEC)
+    return table.do(c.Fire("s", version, slot, task, slot + 1000, **more))
+
+
+def outcomes(table: Table) -> list[tuple[int, str, str | None]]:
+    return [(row.slot, row.outcome, row.why) for row in reversed(queries.ledger(table.db, "s"))]
+
+
+def test_a_slot_and_its_task_are_one_and_no_slot_is_twice(table: Table) -> None:
+    version = put(table, overlap="allow")
+    assert fire(table, version, 1000) == Fired("t1000")
+    assert table.told == ["queue.changed", "task.added", "schedule.fired"]
+    for slot in (1000, 999):
+        assert fire(table, version, slot, "other").code == "conflict"
+    fire(table, version, 2000)
+    assert outcomes(table) == [(1000, "ran", None), (2000, "ran", None)]
+    (schedule,) = queries.schedules(table.db)
+    assert (schedule.last_slot, schedule.last_task, schedule.next_at) == (2000, "t2000", 3000)
+
+
+def test_what_was_decided_on_another_rule_is_refused(table: Table) -> None:
+    old = put(table)
+    new = put(table)
+    assert fire(table, old, 1000).code == "conflict"
+    assert fire(table, new, 1000).task == "t1000"
+    assert table.do(c.Fire("none", 1, 1000, c.NewTask("x", SPEC))).code == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("overlap", "second", "first_state"),
+    [
+        ("allow", Fired("t2000"), "running"),
+        ("skip", Fired(None, "overlap"), "running"),
+        ("queue", Fired("t2000"), "running"),
+        ("replace", Fired("t2000"), "deleted"),
+    ],
+)
+def test_overlap(overlap: str, second: Fired, first_state: str, table: Table) -> None:
+    version = put(table, overlap=overlap)
+    fire(table, version, 1000)
+    table.start(table.award("t1000"))
+    assert fire(table, version, 2000) == second
+    assert table.state("t1000") == first_state
+    if overlap == "queue":
+        assert (table.award("t2000"), table.refused) == (0, "limit")
+
+
+def test_a_slot_whose_task_is_over_runs_again(table: Table) -> None:
+    version = put(table)
+    fire(table, version, 1000)
+    table.finish(table.award("t1000"))
+    assert fire(table, version, 2000).task == "t2000"
+
+
+def test_run_now_stands_aside_of_the_slots(table: Table) -> None:
+    version = put(table, paused=True)
+    assert fire(table, version, 5000, manual=True).task == "t5000"
+    table.finish(table.award("t5000"))
+    assert fire(table, version, 1000) == Fired(None, "paused")
+    assert [row.manual for row in queries.ledger(table.db, "s")] == [False, True]
+
+
+def test_slots_that_did_not_run_are_in_the_ledger_with_why(table: Table) -> None:
+    version = put(table)
+    assert table.do(c.SkipSlots("s", version, (1000, 2000), "missed", 3000)) == Worked(2, more=False)
+    assert table.told == ["schedule.skipped"] * 2
+    assert table.do(c.SkipSlots("s", version, (2000,), "missed")).code == "conflict"
+    assert outcomes(table) == [(1000, "skipped", "missed"), (2000, "skipped", "missed")]
+
+
+def test_a_task_that_cannot_be_added_is_a_skipped_slot(table: Table) -> None:
+    version = put(table)
+    task = c.NewTask("t", TaskSpec(WORK, policy=Code(name="gone")))
+    assert table.do(c.Fire("s", version, 1000, task)) == Fired(None, "there is no policy named gone")
+    table.add("taken")
+    assert fire(table, version, 2000, "taken") == Fired(None, "id: taken")
+
+
+def test_the_ledger_keeps_the_last_rows(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LEDGER_ROWS_MAX", 3)
+    version = put(table, overlap="allow")
+    for slot in range(1000, 7000, 1000):
+        fire(table, version, slot)
+    assert [row.slot for row in queries.ledger(table.db, "s", limit=2)] == [6000, 5000]
+    rows = queries.ledger(table.db, "s", before=5)
+    assert [row.slot for row in rows] == [4000]
+
+
+def test_pause_resume_and_delete(table: Table) -> None:
+    version = put(table)
+    assert table.do(c.PauseSchedule("s", paused=True)).version > version
+    assert queries.schedules(table.db, "s")[0].next_at is None
+    resumed = table.do(c.PauseSchedule("s", paused=False, next_ms=9000)).version
+    assert queries.schedules(table.db, "s")[0].next_at == 9000
+    fire(table, resumed, 9000)
+    table.do(c.DeleteSchedule("s"))
+    assert (queries.schedules(table.db), queries.ledger(table.db, "s")) == ([], [])
+    assert table.do(c.PauseSchedule("s", paused=True)).code == "not_found"
+    assert table.do(c.PutSchedule("s", ScheduleSpec(TaskSpec(WORK, policy=Code(name="x"))), 1)).code == "invalid"

@@ -1,0 +1,164 @@
+"""The index budget, counted in SQLite's own programs; and older tables become today's."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quvatlh.core import commands as c
+from quvatlh.core import schema
+from quvatlh.core.machine import Machine
+from quvatlh.core.model import FINISHED
+from quvatlh.core.rules import TableRules
+from quvatlh.core.tables_digest import tables_digest
+from tests.core.table import CODEC, Table
+
+FIXTURES = Path(__file__).parent / "fixtures"
+BUDGET = 4
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    with Table(tmp_path) as made:
+        made.worker()
+        yield made
+
+
+def indexes(db: sqlite3.Connection) -> dict[str, tuple[int, str]]:
+    """Root page and condition of every index that a statement about tasks may write."""
+    rows = db.execute("SELECT name, rootpage, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'task'")
+    return {name: (root, (sql or "").partition(" WHERE ")[2] or "1") for name, root, sql in rows}
+
+
+def touched(db: sqlite3.Connection, statement: str) -> set[str]:
+    """Indexes that the statement's program opens for writing."""
+    program = db.execute(f"EXPLAIN {statement}", [None] * statement.count("?")).fetchall()
+    opened = {p2 for _, opcode, _, p2, *_ in program if opcode == "OpenWrite"}
+    return {name for name, (root, _) in indexes(db).items() if root in opened}
+
+
+def entries(table: Table, task_id: str) -> dict[str, int]:
+    """How many entries of each index a task has."""
+    sql = "SELECT count(*) FROM task WHERE id = ? AND ({})"
+    found = {}
+    for name, (_, condition) in indexes(table.db).items():
+        found[name] = table.db.execute(sql.format(condition), (task_id,)).fetchone()[0]
+    return found
+
+
+def test_a_short_task_writes_four_index_entries_in_its_life(table: Table) -> None:
+    none = dict.fromkeys(indexes(table.db), 0)
+    table.add("t")
+    added = entries(table, "t")
+    assert added == none | {"task_id": 1, "task_ready": 1}
+    token = table.award("t")
+    awarded = entries(table, "t")
+    assert (touched(table.db, schema.AWARD_TASK), awarded) == ({"task_ready"}, none | {"task_id": 1})
+    table.finish(token)
+    finished = entries(table, "t")
+    assert (touched(table.db, schema.FINISH_TASK), finished) == ({"task_done"}, none | {"task_id": 1, "task_done": 1})
+    steps = [none, added, awarded, finished]
+    writes = sum(abs(after[name] - before[name]) for before, after in itertools.pairwise(steps) for name in none)
+    assert writes == BUDGET
+
+
+def test_nothing_else_that_a_short_task_writes_has_a_secondary_index(table: Table) -> None:
+    rows = table.db.execute("SELECT tbl_name, name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
+    assert {owner for owner, _ in rows} == {"task"}
+    unique = table.db.execute("SELECT tbl_name FROM sqlite_schema WHERE type = 'index' AND sql IS NULL").fetchall()
+    assert {owner for (owner,) in unique if owner not in {"shape", "token"}} <= without_rowid(table.db)
+
+
+def without_rowid(db: sqlite3.Connection) -> set[str]:
+    return {name for name, sql in db.execute("SELECT name, sql FROM sqlite_schema") if "WITHOUT ROWID" in (sql or "")}
+
+
+def test_an_action_row_only_when_there_is_more_to_say(table: Table) -> None:
+    table.finish(table.running("silent"))
+    table.finish(table.running("talking"), output_tail=b"hello\n")
+    assert table.db.execute("SELECT id FROM action JOIN task ON seq = task").fetchall() == [("talking",)]
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("SELECT seq FROM task WHERE ready = 1 AND queue = ? AND shape = ? ORDER BY rank, seq", "task_ready"),
+        ("SELECT seq FROM task WHERE due_at IS NOT NULL AND due_at <= ? ORDER BY due_at, seq", "task_due"),
+        ("SELECT seq FROM task WHERE expiry IS NOT NULL AND expiry <= ? ORDER BY expiry, seq", "task_expiry"),
+        ("SELECT seq FROM task WHERE queue = ? AND kept = ? ORDER BY finished_at, seq", "task_done"),
+        ("SELECT seq FROM task WHERE at IS NOT NULL AND at >= ? ORDER BY at, seq", "task_at"),
+        ("SELECT seq FROM task WHERE service = 1", "task_service"),
+    ],
+)
+def test_the_orders_that_are_asked_for_are_indexes_without_sorting(query: str, index: str, table: Table) -> None:
+    rows = table.db.execute(f"EXPLAIN QUERY PLAN {query}", [0] * query.count("?")).fetchall()
+    plan = " ".join(row[3] for row in rows)
+    assert index in plan
+    assert "TEMP B-TREE" not in plan
+
+
+# --- versions ---
+
+
+def restored(path: Path, version: int) -> None:
+    """A state file as that version wrote it."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript((FIXTURES / f"tables_{version}.sql").read_text())
+        db.execute("PRAGMA journal_mode=WAL")
+
+
+def shape_of(db: sqlite3.Connection) -> list[Any]:
+    return db.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+
+
+@pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION + 1))
+def test_tables_of_an_older_version_become_those_of_today(version: int, tmp_path: Path) -> None:
+    restored(tmp_path / "state", version)
+    with Table(tmp_path) as old:
+        assert old.db.execute("SELECT version FROM schema_version").fetchone() == (schema.SCHEMA_VERSION,)
+        states = dict(old.db.execute("SELECT state, count(*) FROM task GROUP BY 1"))
+        assert set(states) >= {"scheduled", "pending", "claimed", "running", "retrying", *FINISHED}
+        old.now = old.machine.time_ms + 1000
+        old.check()
+        old.do(c.Promote())
+        old.worker("w9")
+        token = old.award(old.add("new"), "w9")
+        assert old.finish(token, session="s-w9").refused == {}
+        old.check()
+        (tmp_path / "fresh").mkdir()
+        with Table(tmp_path / "fresh") as fresh:
+            assert shape_of(old.db) == shape_of(fresh.db)
+
+
+def test_steps_are_taken_from_the_version_that_is_there_all_or_none(tmp_path: Path) -> None:
+    def one(db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE one (x)")
+
+    def two(db: sqlite3.Connection) -> None:
+        db.execute("ALTER TABLE one ADD COLUMN y")
+
+    def broken(_: sqlite3.Connection) -> None:
+        raise RuntimeError("half way")
+
+    with Table(tmp_path) as table:
+        before = tables_digest(table.db)
+        with pytest.raises(RuntimeError, match="half way"):
+            schema.migrate(table.db, (one, two, broken))
+        assert tables_digest(table.db) == before
+        assert schema.migrate(table.db, (one,)) == 1
+        assert schema.migrate(table.db, (one, two)) == 2
+        assert schema.migrate(table.db, (one, two)) == 3
+        assert [row[1] for row in table.db.execute("PRAGMA table_info(one)")] == ["x", "y"]
+
+
+def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:
+    with Table(tmp_path) as table:
+        table.db.execute("UPDATE schema_version SET version = 99")
+    with pytest.raises(schema.SchemaTooNew, match="version 99"):
+        Machine(str(tmp_path / "state"), TableRules(CODEC))

@@ -1,0 +1,156 @@
+"""Queues, classes, policies, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quvatlh.core import commands as c
+from quvatlh.core import queries
+from quvatlh.core.commands import QueueChanges
+from quvatlh.core.model import Code, HtbClass, QueueSettings, Rate, Retry, TaskState, TokenScope
+from quvatlh.core.results import Ok, Versioned, Worked
+from tests.core.table import Table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    with Table(tmp_path) as made:
+        made.worker()
+        yield made
+        made.check()
+
+
+# --- queues ---
+
+
+def test_put_replaces_and_patch_merges(table: Table) -> None:
+    table.do(c.PatchQueue("q", QueueChanges(limit=3, rate=Rate(1, 1000))))
+    table.do(c.PatchQueue("q", QueueChanges(weight=2, limit=None)))
+    expected = QueueSettings(weight=2, rate=Rate(1, 1000))
+    assert queries.queues(table.db, table.now, "q")[0].settings == expected
+    table.do(c.PutQueue("q", QueueSettings(retry=Retry(attempts=2))))
+    assert queries.queues(table.db, table.now, "q")[0].settings == QueueSettings(retry=Retry(attempts=2))
+
+
+def test_a_queue_shows_what_is_in_it(table: Table) -> None:
+    created = table.now
+    table.add("a", queue="q", priority=-1)
+    table.later(10)
+    table.add("b", queue="q", priority=1)
+    table.add("c", queue="q", at_ms=table.now + 1000)
+    table.award("b")
+    (queue,) = queries.queues(table.db, table.now, "q")
+    assert queue.counts == {"pending": 1, "claimed": 1, "scheduled": 1}
+    assert (queue.live, queue.oldest_pending_at) == (1, created)
+
+
+def test_a_queue_is_deleted_only_when_it_is_empty(table: Table) -> None:
+    table.add("a", queue="q")
+    assert table.do(c.DeleteQueue("q")).code == "not_empty"
+    assert table.do(c.PurgeQueue("q")) == Worked(1, more=False)
+    assert table.state("a") == "deleted"
+    assert table.do(c.DeleteQueue("q")).code == "not_empty"
+    assert table.do(c.PurgeQueue("q", ("deleted",))).done == 1
+    assert table.do(c.DeleteQueue("q")) == Ok()
+    assert queries.queues(table.db, table.now) == []
+    assert table.do(c.DeleteQueue("q")).code == "not_found"
+
+
+def test_purge_goes_piece_by_piece_and_leaves_the_active_alone(table: Table) -> None:
+    for n in range(5):
+        table.add(f"t{n}", queue="q", at_ms=table.now + 1000 if n % 2 else None)
+    table.award("t0")
+    states: tuple[TaskState, ...] = ("scheduled", "pending", "retrying", "claimed", "running")
+    assert table.do(c.PurgeQueue("q", states, 3)) == Worked(3, more=True)
+    assert table.do(c.PurgeQueue("q", states, 3)) == Worked(1, more=False)
+    assert table.db.execute("SELECT state, count(*) FROM task GROUP BY 1").fetchall() == [
+        ("claimed", 1),
+        ("deleted", 4),
+    ]
+    assert table.do(c.PurgeQueue("none")).code == "not_found"
+
+
+# --- classes ---
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "path"),
+    [
+        ("a", HtbClass(parent="nowhere"), "parent"),
+        ("a", HtbClass(rate_milli=5, ceil_milli=4), "ceil"),
+        ("root", HtbClass(parent="leaf", rate_milli=40), "parent"),
+        ("root", HtbClass(rate_milli=30), "rate"),
+        ("other", HtbClass(parent="root", rate_milli=61), "rate"),
+    ],
+)
+def test_a_class_that_does_not_fit_into_the_tree_is_refused(
+    name: str, settings: HtbClass, path: str, table: Table
+) -> None:
+    table.do(c.PutClass("root", HtbClass(rate_milli=100)))
+    table.do(c.PutClass("leaf", HtbClass(parent="root", rate_milli=40)))
+    before = queries.classes(table.db)
+    rejection = table.do(c.PutClass(name, settings))
+    assert (rejection.code, rejection.errors[0].path) == ("invalid", path)
+    assert queries.classes(table.db) == before
+
+
+def test_a_class_in_use_stays(table: Table) -> None:
+    table.do(c.PutClass("root", HtbClass(rate_milli=100)))
+    table.do(c.PutClass("leaf", HtbClass(parent="root", rate_milli=40)))
+    assert table.do(c.PatchQueue("q", QueueChanges(class_="none"))).code == "invalid"
+    table.do(c.PatchQueue("q", QueueChanges(class_="leaf")))
+    assert [table.do(c.DeleteClass(name)).code for name in ("root", "leaf", "x")] == [
+        "not_empty",
+        "not_empty",
+        "not_found",
+    ]
+    table.do(c.PatchQueue("q", QueueChanges(class_=None)))
+    assert [table.do(c.DeleteClass(name)) for name in ("leaf", "root")] == [Ok(), Ok()]
+
+
+# --- policies ---
+
+
+def test_a_policy_has_a_new_version_when_its_source_changes(table: Table) -> None:
+    answers = [table.do(c.PutPolicy("p", source)) for source in ("one", "one", "two", "one")]
+    assert answers == [Versioned(1), Versioned(1), Versioned(2), Versioned(3)]
+    assert queries.policies(table.db, "p")[0].source == "one"
+
+
+def test_a_policy_that_tasks_name_is_not_deleted(table: Table) -> None:
+    table.do(c.PutPolicy("p", "one"))
+    table.add("t", policy=Code(name="p"))
+    assert table.do(c.DeletePolicy("p")).code == "not_empty"
+    table.do(c.PurgeQueue("default"))
+    table.do(c.PurgeQueue("default", ("deleted",)))
+    assert table.do(c.DeletePolicy("p")) == Ok()
+    assert table.do(c.DeletePolicy("p")).code == "not_found"
+
+
+# --- tokens ---
+
+ADMIN = TokenScope("admin")
+HASH, OTHER = b"1" * 32, b"2" * 32
+
+
+def test_a_token_is_known_by_its_hash_until_it_is_revoked_for_good(table: Table) -> None:
+    assert table.do(c.PutToken("t", HASH, ADMIN)) == Ok()
+    assert table.do(c.PutToken("t", HASH, TokenScope("viewer", ("q*",)))) == Ok()
+    found = queries.token_by_hash(table.db, HASH)
+    assert found is not None
+    assert found.scope == TokenScope("viewer", ("q*",))
+    assert [token.name for token in queries.tokens(table.db)] == ["t"]
+    assert table.do(c.RevokeToken("t")) == Ok()
+    assert queries.was_revoked(table.db, HASH)
+    assert table.do(c.PutToken("t", HASH, ADMIN)).code == "conflict"
+    assert table.do(c.PutToken("t", OTHER, ADMIN)) == Ok()
+    assert table.do(c.RevokeToken("none")).code == "not_found"
+
+
+def test_a_name_and_a_hash_belong_together(table: Table) -> None:
+    table.do(c.PutToken("t", HASH, ADMIN))
+    assert table.do(c.PutToken("u", HASH, ADMIN)).code == "conflict"
+    assert table.do(c.PutToken("t", OTHER, ADMIN)).code == "conflict"

@@ -1,0 +1,166 @@
+"""The program as a person has it: a process, HTTP, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.ports import Reserved
+from tests.daemon.program import Program
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Program] = []
+
+    def begin(*flags: str, name: str = "one", **environ: str) -> Program:
+        started.append(Program(tmp_path / name, *flags, **environ))
+        return started[-1]
+
+    yield begin
+    for program in started:
+        program.kill()
+
+
+def test_hello_is_run_and_its_output_shown(start: Start) -> None:
+    node = start().listening().ready()
+    record = node.done(node.add(work={"command": ["echo", "hello"]}))
+    assert (record["state"], record["actions"][0]["exit_code"]) == ("succeeded", 0)
+    assert node.raw(f"/v1/tasks/{record['id']}/log") == b"hello\n"
+    assert node.stop() == 0
+    assert '"level": "error"' not in node.told()
+
+
+def test_what_was_done_is_there_after_a_restart(start: Start) -> None:
+    node = start().listening().ready()
+    task = node.add(work={"shell": "echo out; echo err >&2; exit 3"}, retry={"attempts": 1})
+    assert node.done(task)["state"] == "failed"
+    later = node.add(work={"command": ["true"]}, delay="1h")
+    node.kill()
+    again = start().listening().ready()
+    record = again.ask(f"/v1/tasks/{task}")
+    assert (record["state"], record["error"]["text"]) == ("failed", "exit status 3")
+    assert again.raw(f"/v1/tasks/{task}/log?stream=stderr") == b"err\n"
+    assert again.ask(f"/v1/tasks/{later}")["state"] == "scheduled"
+
+
+def test_a_stop_gives_what_runs_back_and_a_start_takes_it_up_again(start: Start, tmp_path: Path) -> None:
+    node = start(QUVATLH_WORKER_DRAIN_MS="0").listening().ready()
+    mark = tmp_path / "mark"
+    task = node.add(work={"shell": f"test -e {mark} || {{ touch {mark}; sleep 60; }}"})
+    node.until(task, "running")
+    while not mark.exists():
+        time.sleep(0.01)
+    assert node.stop(signal.SIGINT) == 0
+    again = start().listening().ready()
+    record = again.done(task)
+    assert (record["state"], record["attempts"]) == ("succeeded", 2)
+    assert [action["state"] for action in record["actions"]] == ["stopped", "succeeded"]
+
+
+def test_a_large_output_is_followed_to_its_end(start: Start) -> None:
+    node = start().listening().ready()
+    task = node.add(work={"shell": "for n in 1 2 3 4 5; do seq 1 20000; sleep 0.05; done"})
+    node.until(task, "running")
+    expected = b"".join(b"%d\n" % n for n in range(1, 20_001)) * 5
+    assert node.raw(f"/v1/tasks/{task}/log?follow=1") == expected
+    assert node.done(task)["state"] == "succeeded"
+    assert node.raw(f"/v1/tasks/{task}/log") == expected
+
+
+def test_a_short_output_is_followed_too(start: Start) -> None:
+    node = start().listening().ready()
+    task = node.add(work={"shell": "sleep 0.3; echo late"})
+    assert node.raw(f"/v1/tasks/{task}/log?follow=1") == b"late\n"
+
+
+def test_a_killed_tree_ends_with_a_delete(start: Start, tmp_path: Path) -> None:
+    node = start().listening().ready()
+    pid_file = tmp_path / "pid"
+    task = node.add(work={"shell": f"echo $$ > {pid_file}; sleep 60"})
+    while not pid_file.exists() or not pid_file.read_text().strip():
+        time.sleep(0.01)
+    pid = int(pid_file.read_text())
+    node.ask("/v1/tasks/delete", {"ids": [task]})
+    ends = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}"):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_a_port_in_use_is_named_with_status_1(start: Start) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "127.0.0.1:%d" % taken.getsockname()[1]  # noqa: UP031
+        node = start(QUVATLH_HTTP_LISTEN=address)
+        assert node.ended() == 1
+    assert f"http.listen: cannot listen at {address}: " in node.told().replace("\n", " ")
+    assert "Traceback" not in node.told()
+
+
+def test_a_token_that_no_client_could_send_is_refused(start: Start) -> None:
+    node = start(QUVATLH_TOKEN="two words")
+    assert node.ended() == 1
+    assert "the token in QUVATLH_TOKEN must be 16 to 1024 of" in node.told().replace("\n", " ")
+    assert "two words" not in node.told()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_cannot_be_written_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir(mode=0o500)
+    node = start()
+    assert node.ended() == 1
+
+
+def test_a_file_in_place_of_the_directory_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "data").write_text("")
+    node = start()
+    assert node.ended() == 1
+    assert str(tmp_path / "one" / "data") in node.told()
+    assert "Traceback" not in node.told()
+
+
+def test_three_nodes_survive_the_loss_of_their_master(start: Start, tmp_path: Path) -> None:
+    ports = [Reserved() for _ in range(3)]
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 32)
+    secret.chmod(0o600)
+    peers = ",".join(port.address for port in ports)
+    token = {"QUVATLH_TOKEN": "one-token-for-all-three-nodes"}
+
+    def node(number: int) -> Program:
+        flags = ("--name", f"n{number}", "--peer", ports[number].address, "--peers", peers)
+        return start(*flags, "--secret-file", str(secret), name=f"n{number}", QUVATLH_WORKER_SLOTS="2", **token)
+
+    nodes = [node(number) for number in range(3)]
+    for each in nodes:
+        each.listening().ready()
+        (each.data / "token").write_text(token["QUVATLH_TOKEN"])
+    tasks = [nodes[n % 3].add(work={"shell": "sleep 1; echo $QUVATLH_WORKER"}) for n in range(6)]
+    for task in tasks:
+        nodes[0].until(task, "running")
+    large = [{"work": {"command": ["true"]}, "payload": "x" * 1_000_000}] * 3
+    assert len(nodes[1].ask("/v1/events", {"event": "ADD", "tasks": large})["ids"]) == 3
+    master = int(nodes[0].ask("/v1/cluster")["master"][1:])
+    nodes[master].kill()
+    left = nodes[(master + 1) % 3]
+    for task in tasks:
+        record = left.done(task)
+        assert record["state"] == "succeeded"
+        assert left.raw(f"/v1/tasks/{task}/log").decode().strip() == record["actions"][-1]["worker"]
+    again = node(master).listening().ready()
+    assert [again.ask(f"/v1/tasks/{task}")["state"] for task in tasks] == ["succeeded"] * 6
+    for each in (again, *(one for one in nodes if one is not nodes[master])):
+        assert each.stop() == 0
+    for port in ports:
+        port.release()

@@ -1,0 +1,362 @@
+"""A pool in memory that keeps its promises on one node. quvatlh.service.pool.Pool.
+
+Tasks, ids, unique keys, remembered requests and events behave as promised; nothing runs by itself: a test says `finish`.
+Faults are planted by `fail_next`; `hold` keeps writes waiting so that a test can look at what is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from quvatlh.core.filters import TaskFilter
+from quvatlh.core.rejections import FieldError
+from quvatlh.service.pool import (
+    Added,
+    Backup,
+    Bulk,
+    Call,
+    Done,
+    GroupBy,
+    Json,
+    LogOutput,
+    Metric,
+    NewTask,
+    Output,
+    Page,
+    Position,
+    Principal,
+    Readiness,
+    Rejected,
+    RequestKey,
+    StreamEvent,
+    TaskQuery,
+    Verb,
+)
+
+TOKEN = "the-token-of-these-tests"
+FINISHED = frozenset({"succeeded", "failed", "deleted"})
+HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0}
+
+
+class FakePool:
+    def __init__(self, *, bulk_above: int = 1000, events_kept: int = 100_000) -> None:
+        self.records: dict[str, Json] = {}
+        self.unique: dict[tuple[str, str], str] = {}
+        self.requests: dict[tuple[str, str, str], tuple[bytes, Any]] = {}
+        self.calls: list[Call] = []
+        self.index = 0
+        self.now_ms = 1_700_000_000_000
+        self.happened: list[StreamEvent] = []
+        self.forgotten = 0
+        """Index up to which events are no longer kept."""
+        self.events_kept = events_kept
+        self.bulk_above = bulk_above
+        self.bulks: dict[str, Json] = {}
+        self.members = {"n1": dict(HERE)}
+        self.outputs: dict[tuple[str, Output], bytes] = {}
+        self.output_error: BaseException | None = None
+        self.tail_only = False
+        self.is_ready = Readiness(ready=True)
+        self.failing: list[BaseException] = []
+        self.moved = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.waiting = 0
+        self.keeps_events = True
+
+    # --- what a test does to it ---
+
+    def fail_next(self, error: BaseException) -> None:
+        self.failing.append(error)
+
+    def finish(self, task_id: str, result: object = None, *, state: str = "succeeded") -> None:
+        record = self.records[task_id]
+        record |= {"state": state, "finished_at_ms": self.now_ms, "result": result}
+        self._tell(f"task.{state}", record)
+
+    def write_output(self, task_id: str, data: bytes, output: Output = "stdout") -> None:
+        self.outputs[task_id, output] = self.outputs.get((task_id, output), b"") + data
+        self._move()
+
+    def forget_events(self) -> None:
+        self.forgotten = self.index
+        self.happened.clear()
+        self._move()
+
+    # --- Pool ---
+
+    def authenticate(self, bearer: str) -> Principal | None:
+        return Principal("root", "admin") if bearer == TOKEN else None
+
+    def readiness(self) -> Readiness:
+        return self.is_ready
+
+    def metrics(self) -> Sequence[Metric]:
+        return [Metric("tasks", "gauge", "Tasks\nby state", [({"state": 'a"b'}, len(self.records))])]
+
+    async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
+        await self._enter(call)
+        return self._once(call.key, lambda: self._add(tasks))  # type: ignore[no-any-return]
+
+    async def act(self, call: Call, verb: Verb, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+        await self._enter(call)
+        return self._once(call.key, lambda: self._delete(which))  # type: ignore[no-any-return]
+
+    async def bulk(self, call: Call, bulk_id: str) -> Json:
+        await self._enter(call)
+        found: Json = _known(self.bulks, bulk_id, "bulk")
+        return found
+
+    async def tasks(self, call: Call, query: TaskQuery) -> Page:
+        await self._enter(call)
+        found = [record for record in self.records.values() if _holds(record, query.wanted)]
+        found.sort(key=lambda record: (_sort_key(record, query.sort), record["id"]), reverse=query.descending)
+        if query.cursor is not None and not query.cursor.isdigit():
+            raise Rejected("invalid", "the cursor is none of this list", [FieldError("cursor", "is none of this list")])
+        start = int(query.cursor or 0)
+        rest = found[start + query.limit :]
+        return Page(
+            [_listed(r) for r in found[start : start + query.limit]],
+            str(start + query.limit) if rest else None,
+            len(found),
+        )
+
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Sequence[Json]:
+        await self._enter(call)
+        counts: dict[Any, int] = {}
+        for record in self.records.values():
+            if _holds(record, wanted):
+                value = record.get(by, record["spec"].get(by))
+                counts[value] = counts.get(value, 0) + 1
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
+        return [{"value": value, "count": count} for value, count in ordered]
+
+    async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
+        await self._enter(call)
+        record = _known(self.records, task_id, "task")
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while record["state"] not in FINISHED:
+                    await self.moved.wait()
+        except TimeoutError:
+            pass
+        return dict(record)
+
+    async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
+        await self._enter(call)
+        actions: Sequence[Json] = _known(self.records, task_id, "task")["actions"]
+        return actions
+
+    async def result(self, call: Call, task_id: str) -> object:
+        await self._enter(call)
+        record = _known(self.records, task_id, "task")
+        if record["state"] != "succeeded":
+            raise Rejected("conflict", f"{task_id} is {record['state']} and has no result")
+        return record["result"]
+
+    async def log(self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool) -> LogOutput:
+        await self._enter(call)
+        _known(self.records, task_id, "task")
+        if action not in {None, "a1"}:
+            raise Rejected("not_found", f"{task_id} has no action {action}")
+        return LogOutput(self._output(task_id, output, follow=follow), self.tail_only)
+
+    async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
+        await self._enter(call)
+        if since is not None and since.index < self.forgotten:
+            raise Rejected("gone", f"events up to {self.forgotten} are no longer kept")
+        return self._events(since or Position(self.index, 2**53))
+
+    async def cluster(self, call: Call) -> Json:
+        await self._enter(call)
+        nodes = list(self.members.values())
+        return {"master": "one", "term": 1, "index": self.index, "node": "one", "nodes": nodes}
+
+    async def add_member(self, call: Call, member: Mapping[str, str]) -> Json:
+        await self._enter(call)
+        self.members[member["id"]] = {**HERE, **member}
+        return await self.cluster(call)
+
+    async def remove_member(self, call: Call, member_id: str) -> Json:
+        await self._enter(call)
+        _known(self.members, member_id, "member")
+        if len(self.members) == 1:
+            raise Rejected("conflict", "the last node stays")
+        del self.members[member_id]
+        return await self.cluster(call)
+
+    async def backup(self, call: Call) -> Backup:
+        await self._enter(call)
+        return Backup(self.index, _pieces([b"state ", b"of the ", b"pool"]))
+
+    async def tokens(self, call: Call) -> Sequence[Json]:
+        await self._enter(call)
+        scope = {"queues": ["*"], "groups": ["*"], "created_at_ms": self.now_ms, "revoked_at_ms": None}
+        return [{"name": "root", "role": "admin", **scope}]
+
+    async def token(self, call: Call, name: str) -> Json:
+        found = [token for token in await self.tokens(call) if token["name"] == name]
+        if not found:
+            raise Rejected("not_found", f"there is no token {name}")
+        return found[0]
+
+    # --- inside ---
+
+    async def _enter(self, call: Call) -> None:
+        self.calls.append(call)
+        if self.failing:
+            raise self.failing.pop(0)
+        self.waiting += 1
+        try:
+            await self.gate.wait()
+        finally:
+            self.waiting -= 1
+
+    def _once(self, key: RequestKey | None, work: Any) -> Any:
+        if key is None:
+            return work()
+        known = self.requests.get(key[:3])
+        if known is None:
+            self.requests[key[:3]] = known = (key.digest, work())
+        if known[0] != key.digest:
+            raise Rejected("conflict", "this Idempotency-Key was used for another request")
+        return known[1]
+
+    def _add(self, tasks: Sequence[NewTask]) -> Added:
+        self.index += 1
+        ids: list[str] = []
+        existing: dict[int, str] = {}
+        for position, task in enumerate(tasks):
+            holder, why = self._holder(task)
+            if why:
+                existing[position] = why
+            ids.append(holder or self._new(task, position))
+        self._move()
+        return Added(ids, self.index, existing)
+
+    def _holder(self, task: NewTask) -> tuple[str, str]:
+        chosen = task.get("id")
+        if chosen in self.records:
+            return chosen, "id"
+        key = _unique_key(task["spec"])
+        holder = self.unique.get(key) if key else None
+        if holder is not None and self.records[holder]["state"] not in FINISHED:
+            return holder, "unique"
+        return "", ""
+
+    def _new(self, task: NewTask, position: int) -> str:
+        task_id = task.get("id") or f"{self.index:012x}-{position:04x}"
+        at_ms = task.get("at_ms", self.now_ms + task.get("delay_ms", 0))
+        record: Json = {
+            "id": task_id,
+            "spec": dict(task["spec"]),
+            "state": "scheduled" if at_ms > self.now_ms else "pending",
+            "created_at_ms": self.now_ms,
+            "at_ms": at_ms,
+            "attempts": 0,
+            "actions": [],
+        }
+        record |= {name: task[name] for name in ("payload", "payload_json") if name in task}
+        self.records[task_id] = record
+        key = _unique_key(task["spec"])
+        if key:
+            self.unique[key] = task_id
+        self._happen("task.added", record, position)
+        return task_id
+
+    def _delete(self, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+        if isinstance(which, TaskFilter):
+            ids = [task_id for task_id, record in self.records.items() if _holds(record, which)]
+        else:
+            ids = list(dict.fromkeys(which))
+            missing = [FieldError("ids", f"there is no task {each}") for each in ids if each not in self.records]
+            if missing:
+                raise Rejected("not_found", f"there is no task {missing[0].message.split()[-1]}", missing)
+        if len(ids) > self.bulk_above:
+            self.bulks["b1"] = {"id": "b1", "matched": len(ids), "done": 0, "state": "working"}
+            return Bulk("b1")
+        for task_id in ids:
+            self.finish(task_id, state="deleted")
+        return Done(len(ids), len(ids), self.index)
+
+    def _tell(self, kind: str, record: Json) -> None:
+        self.index += 1
+        self._happen(kind, record, 0)
+        self._move()
+
+    def _happen(self, kind: str, record: Json, n: int) -> None:
+        if self.keeps_events:
+            spec = record["spec"]
+            data = {"id": record["id"], "state": record["state"], "queue": spec.get("queue", "default")}
+            self.happened.append(StreamEvent(self.index, n, kind, data | {"group": spec.get("group", "default")}))
+
+    async def _events(self, since: Position) -> AsyncIterator[StreamEvent]:
+        place = since
+        while True:
+            moved = self.moved
+            if place.index < self.forgotten:
+                raise Rejected("gone", "this reader is too far behind")
+            for event in [e for e in self.happened if Position(e.index, e.n) > place]:
+                yield event
+                place = Position(event.index, event.n)
+            await moved.wait()
+
+    async def _output(self, task_id: str, output: Output, *, follow: bool) -> AsyncIterator[bytes]:
+        sent = 0
+        while True:
+            data = self.outputs.get((task_id, output), b"")[sent:]
+            if data:
+                yield data
+                sent += len(data)
+                if self.output_error is not None:
+                    raise self.output_error
+            elif not follow or self.records[task_id]["state"] in FINISHED:
+                return
+            else:
+                await self.moved.wait()
+
+    def _move(self) -> None:
+        self.moved.set()
+        self.moved = asyncio.Event()
+
+
+def _unique_key(spec: Json) -> tuple[str, str] | None:
+    unique = spec.get("unique")
+    return None if unique is None else (spec.get("group", "default"), unique.get("key") or repr(spec["work"]))
+
+
+def _known(table: Mapping[str, Any], name: str, what: str) -> Any:
+    if name not in table:
+        raise Rejected("not_found", f"there is no {what} {name}")
+    return table[name]
+
+
+def _listed(record: Json) -> Json:
+    return {name: value for name, value in record.items() if name not in {"payload", "payload_json"}}
+
+
+def _sort_key(record: Json, sort: str) -> int:
+    if sort == "priority":
+        return int(record["spec"].get("priority", 0))
+    return int(record.get(f"{sort}_ms") or 0)
+
+
+def _holds(record: Json, wanted: TaskFilter) -> bool:
+    spec = record["spec"]
+    if wanted.state and record["state"] not in wanted.state:
+        return False
+    for name in ("queue", "group"):
+        if getattr(wanted, name) not in {None, spec.get(name, "default")}:
+            return False
+    if wanted.name not in {None, spec.get("name", record["id"])} or wanted.key not in {None, spec.get("key")}:
+        return False
+    if wanted.created_after is not None and record["created_at_ms"] <= wanted.created_after:
+        return False
+    return wanted.q is None or wanted.q in repr(record)
+
+
+async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece

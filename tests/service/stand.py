@@ -1,0 +1,166 @@
+"""One node's services on fakes: the real core behind a log in memory, a runner without processes, a clock that stands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from quvatlh.codec import Values
+from quvatlh.core.invariants import check_invariants
+from quvatlh.ports import Entry, Member, Role
+from quvatlh.service.node import Node, Options, World
+from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey
+from quvatlh.service.state import State
+from quvatlh.service.status import LogFacts
+from tests.fakes.clock import FakeClock
+from tests.fakes.entropy import FakeEntropy
+from tests.fakes.log import FakeLog
+from tests.fakes.peers import Switchboard
+from tests.runner.fake import FakeRunner
+
+PATIENCE_S = 10.0
+CODEC = Values()
+ANN = Principal("ann", "admin")
+WORK = {"command": ["true"]}
+ROOMY = (10 * 2**30, 20 * 2**30)
+
+
+class Stand:
+    """Of one node."""
+
+    def __init__(self, directory: Path, name: str, switchboard: Switchboard, *, slots: int, seed: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.clock = FakeClock()
+        self.state = State(CODEC)
+        self.machine = self.state.open(str(directory))
+        self.log = FakeLog(
+            self.machine, clock=self.clock, node=Member(name, name, f"{name}:7421", f"{name}:7420"), acting=False
+        )
+        self.runner = FakeRunner(self.clock)
+        self.room = ROOMY
+        self.fatal: list[BaseException] = []
+        self.mirror: Mirror | None = None
+        self.peers = switchboard.join(name)
+        world = World(
+            self.log,
+            self.peers,
+            self.runner,
+            self.clock,
+            FakeEntropy(seed),
+            lambda: self.room,
+            LogFacts(),
+        )
+        options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
+        self.node = Node(options, world, self.state, CODEC, on_fatal=self.fatal.append)
+        self.pool = self.node.pool
+
+    async def add(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> str:  # noqa: A002
+        return (await self.added(call=call, id=id, **spec)).ids[0]
+
+    async def added(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> Added:  # noqa: A002
+        beside = {name: spec.pop(name) for name in ("at_ms", "delay_ms", "expires_in_ms", "payload") if name in spec}
+        task: NewTask = {"spec": {"work": WORK} | spec, **beside}  # type: ignore[typeddict-item]
+        if id is not None:
+            task["id"] = id
+        return await self.pool.add(call or asked(), [task])
+
+    async def state_of(self, task_id: str) -> str:
+        return str((await self.pool.task(asked(), task_id))["state"])
+
+    async def until(self, holds: Callable[[], object], what: str = "it did not come about") -> None:
+        ends = asyncio.get_running_loop().time() + PATIENCE_S
+        while not holds():
+            assert asyncio.get_running_loop().time() < ends, what
+            await asyncio.sleep(0.002)
+
+    async def until_state(self, task_id: str, state: str) -> None:
+        await self.until(lambda: self.peek(task_id) == state, f"{task_id} is not {state}")
+
+    def peek(self, task_id: str) -> str | None:
+        row = self.machine.db.execute("SELECT state FROM task WHERE id = ?", (task_id,)).fetchone()
+        return None if row is None else str(row[0])
+
+    async def working(self) -> None:
+        """Its worker has a session."""
+        await self.until(lambda: self.node.session.is_open, "there is no session")
+
+    def live(self) -> list[tuple[Any, ...]]:
+        return self.machine.db.execute("SELECT token, worker FROM live ORDER BY token").fetchall()
+
+    def check(self) -> None:
+        assert self.fatal == []
+        assert check_invariants(self.machine.db) == []
+
+
+class Mirror:
+    """Entries of the master's log, applied on a follower in the same turn of the loop."""
+
+    def __init__(self, follower: Stand) -> None:
+        self._follower = follower
+        self._late: list[Entry] | None = None
+
+    def hold(self) -> None:
+        """The follower falls behind."""
+        self._late = []
+
+    def release(self) -> None:
+        late, self._late = self._late or [], None
+        for entry in late:
+            self._follower.log._apply(entry)
+
+    def applied(self, entry: Entry, results: Sequence[object]) -> None:
+        if self._late is None:
+            self._follower.log._apply(entry)
+        else:
+            self._late.append(entry)
+
+    def role_changed(self, role: Role) -> None:
+        pass
+
+    def reset(self, index: int) -> None:
+        pass
+
+
+def asked(deadline_ms: int = 5000, *, consistent: bool = False, key: str | None = None, digest: bytes = b"d") -> Call:
+    return Call(
+        ANN, deadline_ms, consistent, None if key is None else RequestKey("ann", "POST /v1/events", key, digest)
+    )
+
+
+@contextlib.asynccontextmanager
+async def one(directory: Path, *, slots: int = 2, elect: bool = True) -> AsyncIterator[Stand]:
+    """A cluster of one."""
+    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1)
+    stand.node.start()
+    if elect:
+        stand.log.elect()
+    try:
+        yield stand
+    finally:
+        await stand.node.stop()
+    stand.check()
+
+
+@contextlib.asynccontextmanager
+async def two(directory: Path, *, slots: int = 2) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
+    """A master and a follower."""
+    switchboard = Switchboard()
+    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1)
+    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2)
+    master.mirror = Mirror(follower)
+    master.log.listen(master.mirror)
+    follower.node.start()
+    master.node.start()
+    master.log.elect()
+    follower.log.depose("n1")
+    try:
+        yield master, follower, switchboard
+    finally:
+        await follower.node.stop()
+        await master.node.stop()
+    follower.check()
+    master.check()

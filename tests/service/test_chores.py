@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from quvatlh.core.limits import DAY_MS, HOUR_MS
+from quvatlh.service.feed import StateDiverged
+from tests.service.stand import Stand, asked, one, two
+
+
+async def test_a_delayed_task_is_promoted_when_its_time_has_come(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add(delay_ms=100)
+        assert stand.peek(task) == "scheduled"
+        stand.clock.advance(0.2)
+        await stand.until_state(task, "pending")
+
+
+async def test_a_nearer_time_shortens_the_wait(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(delay_ms=3_600_000)
+        await asyncio.sleep(0.1)
+        near = await stand.add(delay_ms=50)
+        stand.clock.advance(0.1)
+        await stand.until_state(near, "pending")
+
+
+async def test_what_is_not_awarded_in_time_has_failed(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add(expires_in_ms=100)
+        stand.clock.advance(0.2)
+        await stand.until_state(task, "failed")
+
+
+async def test_old_tasks_are_forgotten(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add()
+        await stand.pool.act(asked(), "delete", [task])
+        stand.clock.advance((DAY_MS + HOUR_MS) / 1000)
+        await stand.add()
+        await stand.until(lambda: stand.peek(task) is None)
+
+
+async def test_only_the_master_does_them(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        names = set(follower.node.tree._running)
+        assert not names & {"presence", "chores", "auction"}
+        assert {"presence", "chores", "auction"} <= set(master.node.tree._running)
+        master.log.depose("n2")
+        assert not set(master.node.tree._running) & {"presence", "chores", "auction"}
+        follower.log.elect()
+        assert {"presence", "chores", "auction"} <= set(follower.node.tree._running)
+
+
+async def test_an_idle_master_proposes_nothing(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await asyncio.sleep(0.7)
+        before = stand.machine.applied_index
+        await asyncio.sleep(1.3)
+        assert stand.machine.applied_index == before
+
+
+async def test_digests_are_taken_and_compared_on_every_node(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        master.node._chores.digest_every_entries = 10
+        master.node._chores.role_changed(master.log.role)
+        for _ in range(30):
+            await master.add()
+            await asyncio.sleep(0.005)
+        await master.until(lambda: len(digests(master)) == 1)
+        assert digests(master) == digests(follower)
+
+
+async def test_a_node_whose_tables_differ_is_told_to_stop(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        chores = master.node._chores
+        chores.digest_every_entries = 5
+        chores.role_changed(master.log.role)
+        while not digests(master):
+            await master.add()
+            await asyncio.sleep(0.005)
+        follower.machine.db.execute("UPDATE own_digest SET value = x'00'")
+        before = digests(master)
+        while digests(master) == before:
+            await master.add()
+            await asyncio.sleep(0.005)
+        assert [type(error) for error in follower.fatal] == [StateDiverged]
+        follower.fatal.clear()
+        assert master.fatal == []
+
+
+def digests(stand: Stand) -> list[object]:
+    return stand.machine.db.execute("SELECT at_index, value FROM own_digest WHERE at_index > 0").fetchall()
+
+
+async def test_the_first_word_of_a_master_is_that_it_is_one(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        events = stand.node.feed.follow(None)
+        stand.log.depose(None)
+        stand.log.elect()
+        async with asyncio.timeout(5):
+            async for event in events:
+                if event.kind == "master.changed":
+                    assert event.data["id"] == "n1"
+                    break

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import RFC_4122, UUID
+
+import pytest
+
+from quvatlh.service.asks import ASK, AddTasks, Ask
+from quvatlh.service.pool import Rejected, Unavailable, Unknown
+from tests.service.stand import asked, one, two
+
+
+async def test_an_add_is_applied_when_it_is_answered(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        added = await stand.added()
+        assert stand.machine.applied_index == added.index
+        assert await stand.state_of(added.ids[0]) == "pending"
+
+
+async def test_ids_are_uuids_that_sort_by_their_add(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        ids = [await stand.add() for _ in range(5)]
+        ids += (await stand.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}}}] * 50)).ids
+        assert ids == sorted(ids)
+        assert len(set(ids)) == 55
+        assert {UUID(each).version for each in ids} == {7}
+        assert {UUID(each).variant for each in ids} == {RFC_4122}
+
+
+async def test_any_node_takes_a_write_and_has_applied_it_when_it_answers(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        added = await follower.added()
+        assert follower.machine.applied_index >= added.index
+        assert follower.peek(added.ids[0]) == master.peek(added.ids[0]) == "pending"
+
+
+async def test_times_are_the_masters(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        follower.clock.set_wall(master.clock.wall_ms() + 3_600_000)
+        task = await follower.pool.task(asked(), await follower.add(delay_ms=1000))
+        assert task["at_ms"] == master.clock.wall_ms() + 1000
+
+
+async def test_a_request_goes_over_the_link_and_not_an_entry(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        seen: list[Ask] = []
+        there = master.peers._handlers["door"]
+
+        async def listening(asker: str, body: bytes) -> bytes:
+            seen.append(ASK.decode(body))
+            return await there(asker, body)
+
+        master.peers.handle("door", listening)
+        await follower.add()
+        adds = [ask.wish for ask in seen if isinstance(ask.wish, AddTasks)]
+        assert [draft.id for wish in adds for draft in wish.tasks] == [None]
+
+
+async def test_an_add_whose_answer_was_lost_counts_once(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        stand.log.lose_answers(2)
+        added = await stand.added()
+        assert stand.machine.db.execute("SELECT id FROM task").fetchall() == [(added.ids[0],)]
+
+
+async def test_a_hop_whose_answer_was_lost_counts_once(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, switchboard):
+        switchboard.mute("n1")
+        adding = asyncio.create_task(follower.added())
+        await master.until(lambda: master.machine.db.execute("SELECT count(*) FROM task").fetchone()[0] == 1)
+        switchboard.heal()
+        added = await adding
+        assert follower.machine.db.execute("SELECT id FROM task").fetchall() == [(added.ids[0],)]
+
+
+async def test_a_write_waits_for_the_next_master(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0, elect=False) as stand:
+        adding = asyncio.create_task(stand.added())
+        await asyncio.sleep(0.05)
+        assert not adding.done()
+        stand.log.elect()
+        assert stand.peek((await adding).ids[0]) == "pending"
+
+
+async def test_a_master_that_was_deposed_is_not_waited_for(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        master.log.hold()
+        adding = asyncio.create_task(follower.added())
+        await master.until(lambda: master.log._queue)
+        master.log.depose("n2")
+        follower.log.elect()
+        assert follower.peek((await asyncio.wait_for(adding, 2)).ids[0]) == "pending"
+
+
+async def test_without_a_master_a_write_is_certainly_not_done(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0, elect=False) as stand:
+        with pytest.raises(Unavailable) as caught:
+            await stand.add(call=asked(100))
+        assert caught.value.code == "no_master"
+
+
+async def test_without_a_majority_the_outcome_is_unknown_even_if_there_is_no_master_later(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        stand.log.hold()
+        adding = asyncio.create_task(stand.add(call=asked(300)))
+        await stand.until(lambda: any(waiting.appended for waiting in stand.log._queue))
+        stand.log.depose(None)
+        with pytest.raises(Unknown):
+            await adding
+
+
+async def test_the_same_key_is_answered_the_same_and_another_request_under_it_refused(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        first = await stand.added(call=asked(key="k"))
+        again = await stand.added(call=asked(key="k"))
+        assert list(again.ids) == list(first.ids)
+        with pytest.raises(Rejected) as caught:
+            await stand.added(call=asked(key="k", digest=b"other"))
+        assert caught.value.code == "conflict"
+
+
+async def test_an_unknown_id_refuses_a_delete_and_is_named(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        known = await stand.add()
+        with pytest.raises(Rejected) as caught:
+            await stand.pool.act(asked(), "delete", [known, "nobody"])
+        assert caught.value.code == "not_found"
+        assert [error.path for error in caught.value.errors] == ["ids[1]"]
+        assert stand.peek(known) == "pending"
+
+
+async def test_a_full_disk_takes_no_add_and_still_deletes(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add()
+        stand.room = (100 * 2**20, 20 * 2**30)
+        stand.clock.advance(2)
+        with pytest.raises(Unavailable) as caught:
+            await stand.add()
+        assert caught.value.code == "disk_full"
+        done: Any = await stand.pool.act(asked(), "delete", [task])
+        assert (done.matched, done.done) == (1, 1)
+        stand.room = (19 * 2**30, 20 * 2**30)
+        stand.clock.advance(2)
+        await stand.add()
+
+
+async def test_a_stopping_node_says_so(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0, elect=False) as stand:
+        adding = asyncio.create_task(stand.add())
+        await asyncio.sleep(0)
+        stand.node.door.stop()
+        with pytest.raises(Unavailable) as caught:
+            await adding
+        assert caught.value.code == "stopping"
+
+
+async def test_a_message_of_another_version_changes_nothing(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        before = master.machine.applied_index
+        for body in (b"", b"\x09abc", b"\x01\xff", b"\x01"):
+            await follower.peers.request("n1", "door", body, deadline=1)
+        assert master.machine.applied_index == before
+
+
+async def test_a_consistent_read_sees_what_was_answered_elsewhere(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        task = await master.add()
+        before = master.machine.applied_index
+        assert (await follower.pool.task(asked(consistent=True), task))["id"] == task
+        assert follower.machine.applied_index > before
+
+
+async def test_a_consistent_read_without_master_is_unavailable(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0, elect=False) as stand:
+        with pytest.raises(Unavailable):
+            await stand.pool.cluster(asked(50, consistent=True))
+
+
+async def test_what_a_refusal_is_about_can_be_seen_on_the_node_that_tells_it(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        await follower.added(call=asked(key="k"))
+        with pytest.raises(Rejected):
+            await follower.added(call=asked(key="k", digest=b"other"))
+        assert follower.machine.applied_index == master.machine.applied_index
+
+
+async def test_a_node_that_is_behind_answers_when_it_has_caught_up(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        assert master.mirror is not None
+        master.mirror.hold()
+        adding = asyncio.create_task(follower.added())
+        await master.until(lambda: master.machine.db.execute("SELECT count(*) FROM task").fetchone()[0] == 1)
+        await asyncio.sleep(0.02)
+        assert not adding.done()
+        master.mirror.release()
+        assert follower.peek((await adding).ids[0]) == "pending"
+
+
+async def test_a_master_that_answers_nobody_is_left_for_the_next(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        asked_it = asyncio.Event()
+
+        async def silent(_asker: str, _body: bytes) -> bytes:
+            asked_it.set()
+            await asyncio.sleep(60)
+            return b""
+
+        master.peers.handle("door", silent)
+        adding = asyncio.create_task(follower.added())
+        await asked_it.wait()
+        master.log.depose("n2")
+        follower.log.elect()
+        assert follower.peek((await asyncio.wait_for(adding, 2)).ids[0]) == "pending"

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from quvatlh.core.filters import TaskFilter
+from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
+from quvatlh.ports import ActionFinished, OutputChunk
+from quvatlh.service import tails
+from quvatlh.service.pool import Bulk, Rejected, TaskQuery, Unavailable
+from tests.service.stand import Stand, asked, one, two
+
+
+def finish(name: str, stdout: str = "", stderr: str = "", *, stdout_bytes: int | None = None) -> ActionFinished:
+    total = len(stdout.encode()) if stdout_bytes is None else stdout_bytes
+    return ActionFinished(name, 0, None, None, stdout, stderr, total, len(stderr.encode()), 1, 2)
+
+
+def test_tails_come_back_as_they_went() -> None:
+    packed = tails.pack(finish("a1", "out\n", "err\n"))
+    assert tails.unpack(packed) == tails.Tails(4, 4, "out\n", "err\n")
+    assert tails.unpack(packed).is_whole("stdout")
+    assert tails.pack(finish("a1")) == b""
+    assert tails.unpack(None) == tails.unpack(b"") == tails.NOTHING
+
+
+@pytest.mark.parametrize("text", ["x" * 4096, "é" * 2048, "x" + "é" * 2047])
+def test_a_full_tail_fits_and_is_not_called_whole(text: str) -> None:
+    packed = tails.pack(finish("a1", text, stdout_bytes=9000))
+    assert len(packed) <= OUTPUT_TAIL_BYTES_MAX
+    assert text.endswith(tails.unpack(packed).stdout)
+    assert not tails.unpack(packed).is_whole("stdout")
+
+
+def test_plain_text_of_others_is_standard_output() -> None:
+    assert tails.unpack("hé".encode()).stdout == "hé"
+    assert tails.unpack(b"\xff\xfe").stdout
+
+
+async def ended(stand: Stand, event: ActionFinished) -> None:
+    for listener in stand.runner._listeners:
+        listener.finished(event)
+    stand.runner._live.pop(event.action_id)
+
+
+async def running(stand: Stand, other: Stand | None = None) -> str:
+    await stand.working()
+    task = await (other or stand).add(tags=[f"node={stand.name}"])
+    await stand.until_state(task, "running")
+    return task
+
+
+async def text(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
+
+
+async def test_a_short_output_is_in_the_finish(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task = await running(stand)
+        await ended(stand, finish("a1", "hello\n", "oh\n"))
+        await stand.until_state(task, "succeeded")
+        for stream, expected in (("stdout", b"hello\n"), ("stderr", b"oh\n")):
+            output = await stand.pool.log(asked(), task, stream, None, follow=False)  # type: ignore[arg-type]
+            assert (await text(output.chunks), output.tail_only) == (expected, False)
+        record = await stand.pool.task(asked(), task)
+        assert record["actions"][0]["output_tail"] == "hello\noh\n"
+
+
+async def test_a_long_output_comes_from_its_owner_and_the_tail_when_that_is_gone(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task = await running(follower, master)
+        _written(follower, b"all of it")
+        await ended(follower, finish("a1", "it", stdout_bytes=9))
+        await master.until_state(task, "succeeded")
+        output = await master.pool.log(asked(), task, "stdout", None, follow=False)
+        assert (await text(output.chunks), output.tail_only) == (b"all of it", False)
+        switchboard.cut("n2")
+        output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
+        assert (await text(output.chunks), output.tail_only) == (b"it", True)
+
+
+def _written(stand: Stand, data: bytes) -> None:
+    async def follow(action_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
+        if stdout_offset < len(data):
+            yield OutputChunk("stdout", stdout_offset, data[stdout_offset:])
+
+    stand.runner.follow = follow  # type: ignore[method-assign]
+
+
+async def test_an_unknown_action_is_named(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add()
+        with pytest.raises(Rejected, match="no action a9"):
+            await stand.pool.log(asked(), task, "stdout", "a9", follow=False)
+
+
+async def test_a_wait_ends_with_the_task_or_with_its_time(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task = await running(stand)
+        assert (await stand.pool.task(asked(), task, 20))["state"] == "running"
+        waiting = asyncio.create_task(stand.pool.task(asked(), task, 60_000))
+        await asyncio.sleep(0.05)
+        stand.runner.end("a1")
+        assert (await asyncio.wait_for(waiting, 5))["state"] == "succeeded"
+        assert stand.node.feed._changes == {}
+
+
+async def test_a_payload_is_given_with_the_task_and_not_in_lists(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add(payload=b'{"a": 1}')
+        record = await stand.pool.task(asked(), task)
+        assert (record["payload"], record["payload_json"]) == (b'{"a": 1}', True)
+        page = await stand.pool.tasks(asked(), TaskQuery(TaskFilter()))
+        assert [("payload" in item, item["id"]) for item in page.items] == [(False, task)]
+
+
+async def test_pages_follow_each_other(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        ids = [await stand.add() for _ in range(5)]
+        first = await stand.pool.tasks(asked(), TaskQuery(TaskFilter(), limit=3))
+        second = await stand.pool.tasks(asked(), TaskQuery(TaskFilter(), limit=3, cursor=first.next))
+        assert [item["id"] for item in (*first.items, *second.items)] == ids
+        assert first.total == 5
+        with pytest.raises(Rejected) as caught:
+            await stand.pool.tasks(asked(), TaskQuery(TaskFilter(), cursor="nonsense"))
+        assert (caught.value.code, caught.value.errors[0].path) == ("invalid", "cursor")
+        groups = await stand.pool.groups(asked(), TaskFilter(), "state")
+        assert groups == [{"value": "pending", "count": 5}]
+
+
+async def test_unknown_is_told_from_gone(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        with pytest.raises(Rejected) as caught:
+            await stand.pool.task(asked(), "nobody")
+        assert caught.value.code == "not_found"
+        await stand.add(id="mine")
+        await stand.pool.act(asked(), "delete", ["mine"])
+        stand.clock.advance(25 * 3600)
+        await stand.add()
+        await stand.until(lambda: stand.peek("mine") is None)
+        with pytest.raises(Rejected) as caught:
+            await stand.pool.task(asked(), "mine")
+        assert caught.value.code == "gone"
+
+
+async def test_a_filter_over_many_is_worked_off_in_the_background(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        work = {"spec": {"work": {"command": ["true"]}, "group": "g"}}
+        await stand.pool.add(asked(), [work] * 1500)  # type: ignore[list-item]
+        kept = await stand.add(group="other")
+        bulk = await stand.pool.act(asked(), "delete", TaskFilter(group="g"))
+        assert isinstance(bulk, Bulk)
+        await asyncio.wait_for(asyncio.gather(*stand.node.tree.named("bulk")), 10)
+        state = await stand.pool.bulk(asked(), bulk.id)
+        assert state == {"id": bulk.id, "matched": 1500, "done": 1500, "state": "done"}
+        assert stand.peek(kept) == "pending"
+        with pytest.raises(Rejected):
+            await stand.pool.bulk(asked(), "b0")
+
+
+async def test_readiness_says_what_is_missing(tmp_path: Path) -> None:
+    async with one(tmp_path, elect=False) as stand:
+        assert (stand.pool.readiness().ready, stand.pool.readiness().code) == (False, "no_master")
+        stand.log.elect()
+        await stand.working()
+        await stand.until(lambda: stand.pool.readiness().ready)
+        assert stand.pool.authenticate("the admin token") is not None
+        stand.node._status.token_waits = True
+        assert "token" in stand.pool.readiness().detail
+        stand.node._status.token_waits = False
+        await stand.node.drain()
+        assert stand.pool.readiness().code == "stopping"
+
+
+async def test_the_cluster_is_told_with_its_master(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        cluster = await stand.pool.cluster(asked())
+        assert (cluster["master"], cluster["node"], cluster["index"] > 0) == ("n1", "n1", True)
+        assert [node["id"] for node in cluster["nodes"]] == ["n1"]
+
+
+async def test_a_backup_is_streamed_and_leaves_nothing(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add()
+        backup = await stand.pool.backup(asked())
+        assert (await text(backup.chunks)).startswith(b"SQLite format 3")
+        assert not list(tmp_path.glob("backup-*"))
+
+
+async def test_while_the_state_is_replaced_reads_are_unavailable_and_nothing_breaks(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add()
+        machine, stand.state._machine = stand.state._machine, None
+        for read in (
+            stand.pool.task(asked(), task),
+            stand.pool.tasks(asked(), TaskQuery(TaskFilter())),
+            stand.pool.log(asked(), task, "stdout", None, follow=False),
+            stand.pool.tokens(asked()),
+        ):
+            with pytest.raises(Unavailable):
+                await read
+        assert not stand.pool.readiness().ready
+        assert stand.pool.metrics()
+        stand.state._machine = machine
+        assert await stand.state_of(task) == "pending"
