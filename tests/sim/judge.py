@@ -138,6 +138,16 @@ class Judge(Watch):
             if index > theirs.durable_index or theirs.term_at(index) != engine._journal.term_at(index):
                 raise Violation(f"{box.name} is believed to hold entry {index}, and does not")
 
+    def commits(self, engine: Engine) -> None:
+        """What a leader takes for committed, a majority has synced: itself among them or not."""
+        index = engine.commit_index()
+        if not engine.leads() or index <= engine._journal.durable_index:
+            return
+        voters = [m.id for m in engine.membership.voters if m.id != engine._own_id]
+        others = sum(engine.match_index(i) >= index for i in voters)
+        if others < engine.membership.majority:
+            raise Violation(f"entry {index} is taken for committed, and only {others} have synced it")
+
     def membership_logged(self, engine: Engine, index: int, command: bytes) -> None:
         """A leader has appended a membership: the one before must be committed, and differ by one voter at most."""
         if command[0] != entries.MEMBERSHIP or not engine.leads():

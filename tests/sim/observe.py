@@ -78,6 +78,7 @@ def _terms(judge: Judge) -> list[Wrapped]:
         judge.term_seen(self._own_id, self.term())
         tick(self)
         judge.term_seen(self._own_id, self.term())
+        judge.commits(self)
 
     def see_next(self: Engine, link: Link, *fields: Any) -> None:
         on_next(self, link, *fields)
