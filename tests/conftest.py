@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 pytest.register_assert_rewrite("tests.contract_log", "tests.support")
+
+# A suite that a shell has put in the background would hand down that SIGINT and SIGQUIT are ignored.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 HERE = Path(__file__).parent
 LONG = frozenset({HERE / "cluster"})

@@ -33,6 +33,7 @@ class NativeRunner:
         inputs.empty(settings.inputs_dir)
         self._children = tree.Children()
         tree.be_subreaper(wanted=True)
+        _ignore_nothing()
         self._listeners: list[RunnerListener] = []
         self._runs: dict[str, Run] = {}
         self._mains: set[int] = set()
@@ -157,3 +158,11 @@ class NativeRunner:
             tree.signal_strays(strays)
         again = bool(self._runs) or bool(strays)
         self._sweeper = self._loop.call_later(SWEEP_S, self._sweep) if again else None
+
+
+def _ignore_nothing() -> None:
+    """A shell lets what it starts in the background ignore SIGINT and SIGQUIT, and that is handed down to every action,
+    which could then not be stopped by them. With a handler here, actions begin as the system begins processes."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,15 @@ async def test_an_id_that_is_no_id_is_an_error_of_the_caller(bed: Bed, name: str
         bed.runner.start(ActionSpec(name, "t", 1, 1, "w", check({"command": ["true"]})))
     with pytest.raises(ValueError, match="not an action id"):
         await anext(bed.runner.follow(name))
+
+
+async def test_an_action_ignores_no_signal_though_the_daemon_was_started_in_the_background(tmp_path: Path) -> None:
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        bed = Bed(tmp_path)
+        end = await bed.run("grep SigIgn /proc/self/status")
+        await bed.runner.close(0)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert end.stdout_tail == "SigIgn:\t0000000000000000\n"
