@@ -139,9 +139,11 @@ class Judge(Watch):
                 raise Violation(f"{box.name} is believed to hold entry {index}, and does not")
 
     def commits(self, engine: Engine) -> None:
-        """What a leader takes for committed, a majority has synced: itself among them or not."""
+        """What a leader takes for committed in its own term, a majority has synced: itself among them or not. Of earlier
+        terms it may have heard as a follower, before its own sync."""
         index = engine.commit_index()
-        if not engine.leads() or index <= engine._journal.durable_index:
+        journal = engine._journal
+        if not engine.leads() or index <= journal.durable_index or journal.term_at(index) != engine.term():
             return
         voters = [m.id for m in engine.membership.voters if m.id != engine._own_id]
         others = sum(engine.match_index(i) >= index for i in voters)
