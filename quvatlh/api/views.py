@@ -28,7 +28,7 @@ from quvatlh.api.tasks import ID, TASKS
 from quvatlh.config import address
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import ADD_TASKS_MAX, BATCH_MAX, URL_CHARS_MAX
-from quvatlh.service.pool import Bulk, Rejected
+from quvatlh.service.pool import Bulk, Rejected, Turn
 
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -115,7 +115,7 @@ async def post_verb(exchange: Exchange) -> web.StreamResponse:
 
 async def _act(exchange: Exchange, which: dict[str, Any], key: Any) -> web.StreamResponse:
     chosen: Sequence[str] | TaskFilter = which["ids"] if "ids" in which else which["match"]
-    done = await exchange.pool.act(exchange.call(key), "delete", chosen)
+    done = await exchange.pool.act(exchange.call(key), Turn("delete"), chosen)
     if isinstance(done, Bulk):
         return exchange.answer({"bulk": done.id}, 202)
     return exchange.answer({"matched": done.matched, "done": done.done, "index": done.index})

@@ -13,8 +13,9 @@ from msgspec import Meta, Struct
 
 from quvatlh.core import limits
 from quvatlh.core.commands import AnyCommand, Request
-from quvatlh.core.model import Id, Name, SpanMs, TaskSpec, TimeMs, WorkerFacts
+from quvatlh.core.model import Id, Name, Serial, SpanMs, TaskSpec, TimeMs, WorkerFacts
 from quvatlh.core.results import Answer
+from quvatlh.ports import Word
 
 VERSION = 1
 _PREFIX = bytes([VERSION])
@@ -110,6 +111,24 @@ class BeatAnswer(Struct, frozen=True, array_like=True):
     known: bool
 
 
+class Offer(Struct, frozen=True, array_like=True):
+    """What a worker's policies made of a task: ports.Verdict, with the task it is about."""
+
+    task: Serial
+    word: Word
+    score: float = 0.0
+    text: Annotated[str, Meta(max_length=limits.ERROR_CHARS_MAX)] = ""
+
+
+class Offers(Struct, frozen=True, array_like=True):
+    """One worker's, all that it looked at in one go. What bids stands until the next offer of it for the task, the
+    worker's next session, or the task's award; a master that is asked twice has heard it once."""
+
+    worker: Name
+    session: Name
+    offers: tuple[Offer, ...]
+
+
 class OutputAsk(Struct, frozen=True, array_like=True):
     action: str
     stderr: bool
@@ -149,4 +168,4 @@ class Form:
 
 
 ASK, REPLY, BEAT, BEAT_ANSWER = Form(Ask), Form(Reply), Form(Beat), Form(BeatAnswer)
-OUTPUT_ASK, OUTPUT_ANSWER = Form(OutputAsk), Form(OutputAnswer)
+OUTPUT_ASK, OUTPUT_ANSWER, OFFERS = Form(OutputAsk), Form(OutputAnswer), Form(Offers)

@@ -146,6 +146,27 @@ class Done:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a verb does beyond its name."""
+
+    verb: Verb
+    to: str | None = None
+    """relocate: the worker to go to; None: away from where it is."""
+    changes: Json | None = None
+    """update: a map that `msgspec.convert` takes as `core.commands.TaskChanges`; times are absolute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """The least moves that even a group's load over the workers that may run it."""
+
+    moves: Sequence[Json]
+    """`{task, from, to}`"""
+    index: int | None
+    """None of a plan (`dry_run`)."""
+
+
 class Bulk(NamedTuple):
     """More matched than one entry takes: it is worked off, and `Pool.bulk` tells how far."""
 
@@ -154,7 +175,7 @@ class Bulk(NamedTuple):
 
 Sort = Literal["created_at", "at", "finished_at", "priority"]
 GroupBy = Literal["state", "queue", "group", "name", "worker", "key", "error"]
-Verb = Literal["delete"]
+Verb = Literal["delete", "kill", "retry", "relocate", "update"]
 Output = Literal["stdout", "stderr"]
 
 
@@ -224,6 +245,54 @@ class Metric(NamedTuple):
     samples: Sequence[tuple[Mapping[str, str], float]]
 
 
+class Market(Protocol):
+    """What a door may ask beyond tasks themselves: placement, workers, policies. Same rules as Pool."""
+
+    async def balance(self, call: Call, group: str, most: int | None, *, dry_run: bool) -> Balanced:
+        """Rejected(not_found) for a group without tasks. Moves of more than `most` are left for the next time."""
+        ...
+
+    async def explain(self, call: Call, task_id: str) -> Json:
+        """`{state, reason, text, position, holders, workers: [{name, verdict, detail}], eta}`, as section 9 says."""
+        ...
+
+    async def workers(self, call: Call) -> Sequence[Json]:
+        """`{name, node, role, state, tags, adapters, slots, free, queues, facts}`, by name."""
+        ...
+
+    async def worker(self, call: Call, name: str) -> Json: ...
+
+    async def patch_worker(self, call: Call, name: str, changes: Json) -> Json:
+        """Any of `tags, queues, slots, draining` -> the worker as it is then."""
+        ...
+
+    async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
+        """`{task, action, group, name, worker, at_ms, data}` of the live actions that have one."""
+        ...
+
+    async def policies(self, call: Call) -> Sequence[Json]:
+        """`{name, version, digest, at_ms}`, by name."""
+        ...
+
+    async def policy(self, call: Call, name: str) -> Json:
+        """With its `source`."""
+        ...
+
+    async def put_policy(self, call: Call, name: str, source: str) -> Json:
+        """A new version, or the same one if nothing changed. Rejected(invalid) with line and column of what does not
+        compile."""
+        ...
+
+    async def delete_policy(self, call: Call, name: str) -> None:
+        """Rejected(conflict) while tasks that have not finished name it."""
+        ...
+
+    async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
+        """What the live workers (or the one) would answer for a task that stands, or one that might; nothing runs:
+        `{worker, verdict, score, text}`."""
+        ...
+
+
 class Pool(Protocol):
     """The one way from a door to the cluster. Any node takes any call.
 
@@ -244,7 +313,7 @@ class Pool(Protocol):
         """One entry, all or nothing, in order. 1 to ADD_TASKS_MAX tasks."""
         ...
 
-    async def act(self, call: Call, verb: Verb, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+    async def act(self, call: Call, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
         """A verb over ids, where an unknown one is Rejected(not_found) with all of them in `errors`; or over a filter."""
         ...
 

@@ -19,7 +19,7 @@ from quvatlh.service import asks
 from quvatlh.service.answers import problem, refusal
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.door import Door, Refusal, Written
-from quvatlh.service.pool import Added, Bulk, Call, Done, Json, NewTask, Rejected, RequestKey, Verb
+from quvatlh.service.pool import Added, Bulk, Call, Done, Json, NewTask, Rejected, RequestKey, Turn
 from quvatlh.service.reads import Reads
 from quvatlh.service.status import Status
 
@@ -48,9 +48,9 @@ class Writes:
         assert isinstance(answer, results.Added)
         return Added(answer.ids, written.index, answer.existing)
 
-    async def act(self, call: Call, verb: Verb, which: Sequence[str] | TaskFilter) -> Done | Bulk:
-        """`verb` is delete so far."""
-        assert verb == "delete"
+    async def act(self, call: Call, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+        """Only delete so far."""
+        assert turn.verb == "delete"
         strict = not isinstance(which, TaskFilter)
         if isinstance(which, TaskFilter):
             ids = await self._reads.matching(call, which, BATCH_MAX + 1)

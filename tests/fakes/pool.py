@@ -32,7 +32,7 @@ from quvatlh.service.pool import (
     RequestKey,
     StreamEvent,
     TaskQuery,
-    Verb,
+    Turn,
 )
 
 TOKEN = "the-token-of-these-tests"
@@ -100,7 +100,7 @@ class FakePool:
         await self._enter(call)
         return self._once(call.key, lambda: self._add(tasks))  # type: ignore[no-any-return]
 
-    async def act(self, call: Call, verb: Verb, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+    async def act(self, call: Call, _turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
         await self._enter(call)
         return self._once(call.key, lambda: self._delete(which))  # type: ignore[no-any-return]
 

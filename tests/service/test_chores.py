@@ -5,6 +5,7 @@ from pathlib import Path
 
 from quvatlh.core.limits import DAY_MS, HOUR_MS
 from quvatlh.service.feed import StateDiverged
+from quvatlh.service.pool import Turn
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -35,7 +36,7 @@ async def test_what_is_not_awarded_in_time_has_failed(tmp_path: Path) -> None:
 async def test_old_tasks_are_forgotten(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         task = await stand.add()
-        await stand.pool.act(asked(), "delete", [task])
+        await stand.pool.act(asked(), Turn("delete"), [task])
         stand.clock.advance((DAY_MS + HOUR_MS) / 1000)
         await stand.add()
         await stand.until(lambda: stand.peek(task) is None)

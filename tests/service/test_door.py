@@ -8,7 +8,7 @@ from uuid import RFC_4122, UUID
 import pytest
 
 from quvatlh.service.asks import ASK, AddTasks, Ask
-from quvatlh.service.pool import Rejected, Unavailable, Unknown
+from quvatlh.service.pool import Rejected, Turn, Unavailable, Unknown
 from tests.service.stand import asked, one, two
 
 
@@ -125,7 +125,7 @@ async def test_an_unknown_id_refuses_a_delete_and_is_named(tmp_path: Path) -> No
     async with one(tmp_path, slots=0) as stand:
         known = await stand.add()
         with pytest.raises(Rejected) as caught:
-            await stand.pool.act(asked(), "delete", [known, "nobody"])
+            await stand.pool.act(asked(), Turn("delete"), [known, "nobody"])
         assert caught.value.code == "not_found"
         assert [error.path for error in caught.value.errors] == ["ids[1]"]
         assert stand.peek(known) == "pending"
@@ -139,7 +139,7 @@ async def test_a_full_disk_takes_no_add_and_still_deletes(tmp_path: Path) -> Non
         with pytest.raises(Unavailable) as caught:
             await stand.add()
         assert caught.value.code == "disk_full"
-        done: Any = await stand.pool.act(asked(), "delete", [task])
+        done: Any = await stand.pool.act(asked(), Turn("delete"), [task])
         assert (done.matched, done.done) == (1, 1)
         stand.room = (19 * 2**30, 20 * 2**30)
         stand.clock.advance(2)

@@ -10,7 +10,7 @@ from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
 from quvatlh.ports import ActionFinished, OutputChunk
 from quvatlh.service import tails
-from quvatlh.service.pool import Bulk, Rejected, TaskQuery, Unavailable
+from quvatlh.service.pool import Bulk, Rejected, TaskQuery, Turn, Unavailable
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -137,7 +137,7 @@ async def test_unknown_is_told_from_gone(tmp_path: Path) -> None:
             await stand.pool.task(asked(), "nobody")
         assert caught.value.code == "not_found"
         await stand.add(id="mine")
-        await stand.pool.act(asked(), "delete", ["mine"])
+        await stand.pool.act(asked(), Turn("delete"), ["mine"])
         stand.clock.advance(25 * 3600)
         await stand.add()
         await stand.until(lambda: stand.peek("mine") is None)
@@ -151,7 +151,7 @@ async def test_a_filter_over_many_is_worked_off_in_the_background(tmp_path: Path
         work = {"spec": {"work": {"command": ["true"]}, "group": "g"}}
         await stand.pool.add(asked(), [work] * 1500)  # type: ignore[list-item]
         kept = await stand.add(group="other")
-        bulk = await stand.pool.act(asked(), "delete", TaskFilter(group="g"))
+        bulk = await stand.pool.act(asked(), Turn("delete"), TaskFilter(group="g"))
         assert isinstance(bulk, Bulk)
         await asyncio.wait_for(asyncio.gather(*stand.node.tree.named("bulk")), 10)
         state = await stand.pool.bulk(asked(), bulk.id)

@@ -7,6 +7,7 @@ import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.service import asks
+from quvatlh.service.pool import Turn
 from quvatlh.service.presence import SILENT_S
 from tests.service.stand import asked, one, two
 
@@ -127,7 +128,7 @@ async def test_a_deleted_task_is_stopped(tmp_path: Path) -> None:
         await stand.working()
         task = await stand.add()
         await stand.until_state(task, "running")
-        await stand.pool.act(asked(), "delete", [task])
+        await stand.pool.act(asked(), Turn("delete"), [task])
         await stand.until(lambda: not stand.runner.live() and not stand.live())
         assert stand.peek(task) == "deleted"
 
