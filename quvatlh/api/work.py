@@ -1,8 +1,8 @@
 """`work`: what a task runs, as YAML text or as the same in JSON, into the map that `core.model.Work` is written as.
 
 Text is read by `codec.work`, native commands and all surroundings are judged by `core.work`; neither is repeated here.
-What is left: the forms that are no native commands, so far as their outermost shape goes (their adapters know the rest),
-and the bounds of the model. A task's work keeps the form it was given in, so that it can be shown again.
+What is left: the forms that are no native commands, so far as their outermost shape goes (their adapters know the rest).
+A task's work keeps the form it was given in, so that it can be shown again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quvatlh.api.checks import (
 from quvatlh.api.formats import encode
 from quvatlh.codec.work import read
 from quvatlh.core import work as native
-from quvatlh.core.limits import LIST_ITEMS_MAX, TEXT_CHARS_MAX
+from quvatlh.core.limits import WORK_BYTES_MAX, WORK_NODES_MAX
 
 SURROUNDINGS: Final = ("env", "cwd", "user", "stdin", "rlimits")
 FORMS: Final = (*native.FORMS, *native.OTHER_FORMS)
@@ -49,7 +49,7 @@ _OTHER = object_of(
         "pull": Field(boolean()),
     }
 )
-_ARGV_SCHEMA: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": LIST_ITEMS_MAX}
+_ARGV_SCHEMA: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": WORK_NODES_MAX}
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -88,7 +88,7 @@ def _is_plain(given: Any) -> bool:
     argv = given.get("command") if type(given) is dict and len(given) == 1 else None
     if type(argv) is not list or not 0 < len(argv) <= 64 or not argv[0]:
         return False
-    return all(type(each) is str and len(each) < 1024 and "\0" not in each for each in argv)
+    return all(type(each) is str and len(each) < 1024 and each.isascii() and "\0" not in each for each in argv)
 
 
 def _read(source: str) -> Any:
@@ -115,16 +115,16 @@ def _native(given: dict[str, Any], form: str) -> dict[str, Any]:
     checked = _judged(given)
     commands = [list(argv) for argv in checked.commands]
     what: Any = commands if form == "commands" else commands[0] if form == "command" else commands[0][-1]
-    return _bounded({form: what} | _surroundings(checked))
+    return {form: what} | _surroundings(checked)
 
 
 def _other(given: dict[str, Any], form: str) -> dict[str, Any]:
     around = {name: given.pop(name) for name in SURROUNDINGS if name in given}
     made: dict[str, Any] = _OTHER.check(given)
     size = len(encode(made))
-    if size > native.WORK_BYTES_MAX:
-        raise Faults(Fault(f".{form}", f"has {size} bytes; at most {native.WORK_BYTES_MAX}"))
-    return _bounded(made | _surroundings(_judged(_STAND_IN | around))) if around else made
+    if size > WORK_BYTES_MAX:
+        raise Faults(Fault(f".{form}", f"has {size} bytes; at most {WORK_BYTES_MAX}"))
+    return made | _surroundings(_judged(_STAND_IN | around)) if around else made
 
 
 def _judged(given: dict[str, Any]) -> native.Work:
@@ -151,28 +151,6 @@ def _surroundings(checked: native.Work) -> dict[str, Any]:
         "rlimits": dict(checked.rlimits),
     }
     return {name: value for name, value in around.items() if value not in (None, {})}
-
-
-def _bounded(work: dict[str, Any]) -> dict[str, Any]:
-    """By the bounds of core.model.Work, where `core.work` allows more."""
-    for name in ("command", "commands", "shell", "env", "cwd", "stdin"):
-        for each in _texts(work.get(name)):
-            if len(each) > TEXT_CHARS_MAX:
-                raise Faults(Fault(f".{name}", f"holds a text of {len(each)} characters; at most {TEXT_CHARS_MAX}"))
-    argvs = [work["command"]] if "command" in work else work.get("commands", [])
-    if any(len(argv) > LIST_ITEMS_MAX for argv in argvs):
-        raise ValueError(f"has a command of more than {LIST_ITEMS_MAX} arguments")
-    return work
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        return list(value.values())
-    if isinstance(value, list):
-        return [text for each in value for text in _texts(each)]
-    return []
 
 
 WORK: Final = Kind(check, {"anyOf": [{"type": "string", "description": "YAML"}, _SCHEMA]})

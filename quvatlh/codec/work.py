@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from quvatlh.core.work import WORK_BYTES_MAX, WORK_DEPTH_MAX, WORK_NODES_MAX, Fault, Work, WorkError, check
+from quvatlh.core.limits import WORK_BYTES_MAX, WORK_DEPTH_MAX, WORK_NODES_MAX
+from quvatlh.core.work import Fault, Work, WorkError, check
 
 TEXT_BYTES_MAX = 2 * WORK_BYTES_MAX
 """Comments, blanks and quotes are allowed to take as much again."""

@@ -21,11 +21,22 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 ID_CHARS_MAX: Final = 128
 NAME_CHARS_MAX: Final = 256
 TEXT_CHARS_MAX: Final = 64 * 1024
-"""Of Lua sources and shell lines: what a person writes is far below, and each is kept once a task."""
+"""Of Lua sources: what a person writes is far below, and each is kept once a task."""
 URL_CHARS_MAX: Final = 2048
 LIST_ITEMS_MAX: Final = 1000
 """Of tags, queues, arguments of a list and other short lists in one object."""
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024
+
+WORK_BYTES_MAX: Final = 128 * 1024
+"""All strings of a work together. It travels in the log; what is larger belongs into the payload."""
+WORK_NODES_MAX: Final = 4096
+"""Scalars, lists and mappings of a work, aliases counted wherever they are used."""
+WORK_DEPTH_MAX: Final = 8
+"""A valid work has three levels; the rest is for the faults to be found with their paths."""
+WORK_STRING_BYTES_MAX: Final = 128 * 1024 - 1
+"""Linux takes no longer argument or environment entry (MAX_ARG_STRLEN, with the zero at its end)."""
+WORK_COMMANDS_MAX: Final = 100
+
 ADD_TASKS_MAX: Final = 5000
 """One event; the longest stall of the loop that one request may cost (100 ms) is made of it."""
 BATCH_MAX: Final = 1000
@@ -84,5 +95,7 @@ assert LEASE_MS_MIN <= LEASE_MS_DEFAULT <= LEASE_MS_MAX
 assert SERVICE_REST_FIRST_MS < SERVICE_REST_MAX_MS <= SERVICE_STEADY_MS
 assert BATCH_MAX <= ADD_TASKS_MAX <= TOTAL_COUNT_MAX
 assert ATTEMPTS_DEFAULT <= ATTEMPTS_MAX
+assert WORK_STRING_BYTES_MAX <= WORK_BYTES_MAX
+assert WORK_COMMANDS_MAX <= WORK_NODES_MAX
 assert TIME_MS_MAX <= INTEGER_MAX < 2**63
 assert KEEP_MS_DEFAULT <= KEEP_FAILED_MS_DEFAULT

@@ -27,6 +27,8 @@ Chance = Annotated[int, Meta(ge=0, lt=2**32)]
 LeaseMs = Annotated[int, Meta(ge=limits.LEASE_MS_MIN, le=limits.LEASE_MS_MAX)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=limits.LIST_ITEMS_MAX)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=limits.LIST_ITEMS_MAX)]
+Argument = Annotated[str, Meta(max_length=limits.WORK_STRING_BYTES_MAX)]
+Arguments = Annotated[tuple[Argument, ...], Meta(max_length=limits.WORK_NODES_MAX)]
 
 TaskState = Literal["scheduled", "pending", "claimed", "running", "retrying", "succeeded", "failed", "deleted"]
 ActionState = Literal["claimed", "running", "stopping", "succeeded", "failed", "stopped", "lost"]
@@ -59,11 +61,14 @@ class Code(Value, frozen=True):
 
 
 class Work(Value, frozen=True):
-    """What to run: exactly one of command, shell, commands, python, http, warm, pull. The rest is its surroundings."""
+    """What to run: exactly one of command, shell, commands, python, http, warm, pull. The rest is its surroundings.
 
-    command: Texts | None = None
-    shell: Text | None = None
-    commands: Annotated[tuple[Texts, ...], Meta(max_length=limits.LIST_ITEMS_MAX)] | None = None
+    Native commands are held to their bounds by `core.work.check`, before they come here; the types are no narrower.
+    """
+
+    command: Arguments | None = None
+    shell: Argument | None = None
+    commands: Annotated[tuple[Arguments, ...], Meta(max_length=limits.WORK_COMMANDS_MAX)] | None = None
     python: Text | None = None
     """`pkg.mod:function`"""
     args: tuple[Any, ...] = ()
@@ -72,10 +77,10 @@ class Work(Value, frozen=True):
     http: dict[str, Any] | None = None
     warm: dict[str, Any] | None = None
     pull: bool = False
-    env: dict[str, Text] = {}
-    cwd: Text | None = None
+    env: dict[str, Argument] = {}
+    cwd: Argument | None = None
     user: Name | None = None
-    stdin: Text | None = None
+    stdin: Argument | None = None
     rlimits: dict[str, Serial] = {}
 
     @property

@@ -13,15 +13,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-WORK_BYTES_MAX = 131_072
-"""All strings of a work together. It travels in the log; what is larger belongs into the payload."""
-WORK_NODES_MAX = 4_096
-"""Scalars, lists and mappings, aliases counted wherever they are used."""
-WORK_DEPTH_MAX = 8
-"""A valid work has three levels; the rest is for the faults to be found with their paths."""
-COMMANDS_MAX = 100
-STRING_BYTES_MAX = 131_071
-"""Linux takes no longer argument or environment entry (MAX_ARG_STRLEN, with the zero at its end)."""
+from quvatlh.core import model
+from quvatlh.core.limits import (
+    INTEGER_MAX,
+    WORK_BYTES_MAX,
+    WORK_COMMANDS_MAX,
+    WORK_DEPTH_MAX,
+    WORK_NODES_MAX,
+    WORK_STRING_BYTES_MAX,
+)
+
 FAULTS_MAX = 50
 """More are not listed: who has fifty faults has one."""
 
@@ -37,7 +38,6 @@ _SIZE = re.compile(r"(\d{1,18})\s?(?:([KMGT])(?:iB|B)?)?")
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
 _SIZE_FACTORS = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_LIMIT_MAX = (1 << 63) - 1
 
 Scalar = str | int | float | bool
 
@@ -124,7 +124,33 @@ def check(data: object) -> Work:
     work = checked.work(data)
     if checked.faults:
         raise WorkError(checked.faults[:FAULTS_MAX])
+    _bounded(_plain(work))  # numbers have become text, and texts commands of the shell
     return work
+
+
+def native(work: model.Work) -> Work:
+    """What the door took, as the runner knows it; WorkError if it is no native command. Its size is not asked again."""
+    if work.commands is not None:
+        commands = work.commands
+    elif work.command is not None:
+        commands = (work.command,)
+    elif work.shell is not None:
+        commands = ((*SHELL, work.shell),)
+    else:
+        raise WorkError([Fault("", "is not a native command and cannot be run by this version")])
+    surroundings = work.cwd, work.user, work.stdin
+    return Work(commands, tuple(work.env.items()), *surroundings, tuple(work.rlimits.items()))
+
+
+def _plain(work: Work) -> dict[str, object]:
+    """In the longest of the forms that it may be kept in."""
+    texts = {"cwd": work.cwd, "user": work.user, "stdin": work.stdin}
+    return {
+        "commands": work.commands,
+        "env": dict(work.env),
+        "rlimits": dict(work.rlimits),
+        **{name: text for name, text in texts.items() if text is not None},
+    }
 
 
 def _bounded(data: object) -> None:
@@ -202,8 +228,8 @@ class _Check:
         if not isinstance(value, list | tuple) or not value:
             self.fault(form, "must be a list of commands, at least one")
             return ()
-        if len(value) > COMMANDS_MAX:
-            self.fault(form, f"has {len(value)} commands; at most {COMMANDS_MAX}")
+        if len(value) > WORK_COMMANDS_MAX:
+            self.fault(form, f"has {len(value)} commands; at most {WORK_COMMANDS_MAX}")
             return ()
         return tuple(self._one(each, f"{form}[{place}]") for place, each in enumerate(value))
 
@@ -248,8 +274,8 @@ class _Check:
             return ""
         if "\x00" in text and path != "stdin":
             self.fault(path, "holds a zero character")
-        if size > STRING_BYTES_MAX:
-            self.fault(path, f"has {size} bytes; the system takes at most {STRING_BYTES_MAX}")
+        if size > WORK_STRING_BYTES_MAX:
+            self.fault(path, f"has {size} bytes; the system takes at most {WORK_STRING_BYTES_MAX}")
         return text
 
     def _env(self, value: object) -> tuple[tuple[str, str], ...]:
@@ -265,14 +291,14 @@ class _Check:
                 self.fault(path, "is not a name: 1 to 256 characters, no = and no zero character")
             elif name.startswith("QUVATLH_"):
                 self.fault(path, "names beginning with QUVATLH_ are set by the worker")
-            elif len(name.encode()) + len(text.encode()) + 1 > STRING_BYTES_MAX:
-                self.fault(path, f"name and value have more than {STRING_BYTES_MAX} bytes")
+            elif len(name.encode()) + len(text.encode()) + 1 > WORK_STRING_BYTES_MAX:
+                self.fault(path, f"name and value have more than {WORK_STRING_BYTES_MAX} bytes")
             pairs.append((name, text))
         return tuple(pairs)
 
     def _cwd(self, value: object) -> str:
         text = self._text(value, "cwd")
-        if text and not text.startswith("/"):
+        if (text or value == "") and not text.startswith("/"):
             self.fault("cwd", "must be absolute: workers run in different places")
         return text
 
@@ -297,7 +323,7 @@ class _Check:
             except ValueError as error:
                 self.fault(path, str(error))
                 continue
-            if not 0 <= limit <= _LIMIT_MAX:
+            if not 0 <= limit <= INTEGER_MAX:
                 self.fault(path, "is out of range")
             pairs.append((name, limit))
         return tuple(pairs)

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
 from quvatlh.core.queries import action_id, get_payload, live_actions, task_views
 from quvatlh.core.rows import LIVE_SELECT, LiveRow, live_row
 from quvatlh.core.views import TaskView
-from quvatlh.core.work import Work, WorkError, check
+from quvatlh.core.work import WorkError, native
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, Runner
 from quvatlh.service.reports import Reports
 from quvatlh.service.session import Session
@@ -155,7 +153,7 @@ class Worker:
             row.attempt,
             row.token,
             self._session.worker,
-            _native(msgspec.to_builtins(spec.work)),
+            native(spec.work),
             None if payload is None else payload[0],
             None if spec.timeout_ms is None else spec.timeout_ms / 1000,
             spec.stop.signal,
@@ -245,11 +243,6 @@ class Worker:
         await self._session.close(CLOSE_S)
         if self._lease_timer is not None:
             self._lease_timer.cancel()
-
-
-def _native(work: object) -> Work:
-    """model.Work as the runner knows it."""
-    return check(work)
 
 
 async def _wait(event: asyncio.Event, at_most_s: float) -> None:

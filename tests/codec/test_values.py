@@ -91,7 +91,7 @@ def test_nesting_without_end_is_refused() -> None:
         {"work": {}, "limit": 0},
         {"work": {}, "tags": ["x"] * 1001},
         {"work": {}, "retry": {"attempts": 0}},
-        {"work": {"shell": "x" * 70_000}},
+        {"work": {"shell": "x" * 131_072}},
         {"work": 3},
         {},
     ],

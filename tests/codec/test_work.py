@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quvatlh.codec.work import TEXT_BYTES_MAX, parse, read
-from quvatlh.core.work import WORK_BYTES_MAX, WORK_DEPTH_MAX, Fault, Work, WorkError, check
+from quvatlh.core.limits import WORK_BYTES_MAX, WORK_DEPTH_MAX
+from quvatlh.core.work import Fault, Work, WorkError, check
 
 
 def faults(work: object) -> dict[str, str]:
