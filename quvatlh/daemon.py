@@ -2,6 +2,7 @@
 
 `run` starts a node and returns when it has stopped in order; parts stop in the reverse of the order they started in,
 which the stack sees to. Nothing is decided here but that order. How a part works, and why, is said in its own package.
+`restore` makes of a backup a data directory to start on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from quvatlh.config import Config, address
 from quvatlh.config.secret import read_secret
 from quvatlh.core.statefile import StateRefused
 from quvatlh.observe import logs
-from quvatlh.ports import LogError, MachineFactory
+from quvatlh.ports import LogError, MachineFactory, Member
+from quvatlh.raft import backup
 from quvatlh.raft.ballot import BallotCorrupt
 from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
 from quvatlh.raft.disk import DirectoryInUse, RealDisk, ThreadLane, replace_file
@@ -46,6 +48,8 @@ from quvatlh.system.signals import StopSignals
 
 REFUSALS = (
     BallotCorrupt,
+    backup.BackupDamaged,
+    backup.NotEmpty,
     CopiedDirectory,
     DataDirDamaged,
     DirectoryInUse,
@@ -122,6 +126,20 @@ async def run(config: Config) -> None:
         note("node stops")
 
 
+def restore(config: Config, path: str) -> int:
+    """Make a backup the state of a new cluster, of this node alone, in an empty data directory; the index it goes on from.
+
+    No daemon runs on the directory, or StartRefused: it is opened as a daemon would, under the same lock.
+    """
+    disk = RealDisk()
+    with _refusing(), contextlib.ExitStack() as stack:
+        open(path, "rb").close()  # so that a wrong name is told before anything is made
+        data = _data_dir(config, disk)
+        stack.callback(data.close)
+        own = Member(data.node_id, _kept_name(config, data, disk), config.peer.advertised, config.http.advertised)
+        return backup.restore(path, data, own, disk, DEFAULTS)
+
+
 @contextlib.asynccontextmanager
 async def running_log(
     config: Config, machines: MachineFactory, settings: Settings = DEFAULTS
@@ -140,7 +158,7 @@ async def running_log(
     async with contextlib.AsyncExitStack() as stack:
         with _refusing():
             disk, clock, entropy = RealDisk(), RealClock(), RealEntropy()
-            data = DataDir.open(disk, config.node.data, entropy, host.machine_id(), now_ms=clock.wall_ms())
+            data = _data_dir(config, disk)
             stack.callback(data.close)
             lanes = ThreadLane("log-sync"), ThreadLane("state-copy")
             for lane in lanes:
@@ -239,6 +257,10 @@ def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogO
     return options, TcpNetwork(server, client, settings, notices)
 
 
+def _data_dir(config: Config, disk: RealDisk) -> DataDir:
+    return DataDir.open(disk, config.node.data, RealEntropy(), host.machine_id(), now_ms=RealClock().wall_ms())
+
+
 def _kept_name(config: Config, data: DataDir, disk: RealDisk) -> str:
     """As configured; else made once, of host and id, and kept."""
     if config.node.name is not None:
@@ -274,4 +296,11 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except REFUSALS as error:
-        raise StartRefused(str(error)) from error
+        raise StartRefused(_words(error)) from error
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror.lower()}"
+    return str(error)

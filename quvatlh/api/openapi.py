@@ -74,7 +74,10 @@ _ACTION: Final = {
     "output_tail": {"type": ["string", "null"]},
 }
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
-_GROUPS: Final = _answer({"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}})
+_GROUPS: Final = _answer(
+    {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
+    ("groups",),
+)
 _TOKEN: Final = {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "created_at": _TIME, "revoked_at": _TIME}
 
 SCHEMAS: Final[Mapping[str, Any]] = {

@@ -37,7 +37,8 @@ async def readyz(exchange: Exchange) -> web.StreamResponse:
     readiness = exchange.pool.readiness()
     if not readiness.ready:
         raise Unavailable(readiness.code, readiness.detail)
-    return exchange.answer({"status": "ready"})
+    but = {"code": readiness.code, "detail": readiness.detail} if readiness.detail else {}
+    return exchange.answer({"status": "ready"} | but)
 
 
 async def metrics(exchange: Exchange) -> web.StreamResponse:

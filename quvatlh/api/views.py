@@ -128,8 +128,8 @@ async def get_bulk(exchange: Exchange) -> web.StreamResponse:
 async def get_tasks(exchange: Exchange) -> web.StreamResponse:
     query = exchange.query
     if "group_by" in query:
-        groups = await exchange.pool.groups(exchange.call(), wanted(query), query["group_by"])
-        return exchange.answer({"groups": groups})
+        found = await exchange.pool.groups(exchange.call(), wanted(query), query["group_by"])
+        return exchange.answer({"groups": found.groups} | ({"partial": True} if found.partial else {}))
     page = await exchange.pool.tasks(exchange.call(), task_query(query))
     items = [shapes.task(record) for record in page.items[:LIMIT_MAX]]
     return exchange.answer({"items": items, "next": page.next, "total": page.total})

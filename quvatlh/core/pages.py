@@ -91,7 +91,7 @@ def list_tasks(
 
 
 def count_groups(db: sqlite3.Connection, wanted: TaskFilter, by: str, out_of_time: OutOfTime = lambda: False) -> Groups:
-    """How many tasks of each value, the most first."""
+    """How many tasks of each value, the most first; out of time, those of the youngest tasks."""
     column = GROUPS[by]
     if by in {"state", "queue"} and wanted.is_counted:
         counted = _grouped_by_tally(db, wanted, by)
@@ -99,7 +99,9 @@ def count_groups(db: sqlite3.Connection, wanted: TaskFilter, by: str, out_of_tim
     else:
         counted, complete = _grouped(db, wanted, column, out_of_time)
     ordered = sorted(counted.items(), key=lambda group: (-group[1], group[0] or ""))
-    return Groups(tuple(Group(value, n) for value, n in ordered[:_GROUPS_MAX]), complete)
+    return Groups(
+        tuple(Group(value, n) for value, n in ordered[:_GROUPS_MAX]), complete and len(ordered) <= _GROUPS_MAX
+    )
 
 
 # --- order ---

@@ -137,6 +137,8 @@ def native(work: model.Work) -> Work:
     elif work.shell is not None:
         commands = ((*SHELL, work.shell),)
     else:
+        commands = ()
+    if not commands or not all(commands):
         raise WorkError([Fault("", "is not a native command and cannot be run by this version")])
     surroundings = work.cwd, work.user, work.stdin
     return Work(commands, tuple(work.env.items()), *surroundings, tuple(work.rlimits.items()))

@@ -54,7 +54,7 @@ class Door:
         may_add: Callable[[], bool] = lambda: True,
     ) -> None:
         self.is_silent: Callable[[str], bool] = lambda _worker: True
-        """The master's own knowledge, as `may_add`: whose worker has not beaten, and whether its disk has room."""
+        """The master's own knowledge, as `may_add`: whose worker has not beaten, and whether the disks have room."""
         self._log = log
         self._peers = peers
         self._codec = codec
@@ -185,7 +185,9 @@ class Door:
             silent = self.is_silent(wish.worker)
             return c.OpenSession(wish.worker, wish.session, wish.secret_hash, wish.directory, wish.facts, silent=silent)
         if not self._may_add():
-            raise Unavailable("the disk of the master is full; finishes and deletes still go", "disk_full")
+            raise Unavailable(
+                "the disk of the master, or too many others, is full; finishes and deletes still go", "disk_full"
+            )
         return c.Add(self._stamps.new_tasks(wish.tasks, self._log_time_ms()))
 
     async def _membership(self, change: Awaitable[object]) -> Written:

@@ -24,7 +24,7 @@ from quvatlh.service.presence import Presence
 from quvatlh.service.readers import Readers
 from quvatlh.service.reads import Reads
 from quvatlh.service.reports import Reports
-from quvatlh.service.reserve import Reserve, Room
+from quvatlh.service.reserve import Reserve, Reserves, Room
 from quvatlh.service.session import Session
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
@@ -93,7 +93,7 @@ class Node:
         self._state = state
         self.tree = Tree(on_fatal)
         self._readers = Readers(state)
-        reserve = Reserve(world.room, clock)
+        self.reserves = Reserves(Reserve(world.room, clock), log, peers, clock)
         self.door = Door(
             log,
             peers,
@@ -101,7 +101,7 @@ class Node:
             clock,
             entropy,
             log_time_ms=lambda: state.time_ms,
-            may_add=reserve.has_room,
+            may_add=self.reserves.may_add,
         )
         self.presence = Presence(log, peers, self.door, state, clock)
         self.door.is_silent = self.presence.is_silent
@@ -120,18 +120,20 @@ class Node:
             state,
             reads,
             self.session,
-            reserve,
+            self.reserves,
             entropy,
             name=options.name,
             facts=world.facts,
             scratch=options.scratch,
             works=options.slots > 0,
         )
-        known = tokens.Tokens(state)
+        known = tokens.Tokens(state, self._status.behind)
         self.auction = Auction(log, self.door, state, self.presence, clock)
         self._chores = Chores(self.door, state, clock, options.name)
         bulks = Bulks(self.door, reads, self.tree, entropy)
-        self.pool = NodePool(reads, Writes(self.door, reads, self._status, bulks), self._status, known)
+        self.pool = NodePool(
+            reads, Writes(self.door, reads, self._status, self.reserves.own, bulks), self._status, known
+        )
         self._hearers = (known, self.presence, self.worker, self.auction, self._chores, self.tree)
 
     def start(self) -> None:
@@ -145,6 +147,7 @@ class Node:
         self.tree.duty("presence", self.presence.run)
         self.tree.duty("chores", self._chores.run)
         self.tree.duty("auction", self.auction.run)
+        self.tree.grow("reserve", self.reserves.run)
         if self._options.token:
             self._status.token_waits = True
             self.tree.grow("token", self._introduce)

@@ -195,6 +195,14 @@ class Page(NamedTuple):
     total: int | None
 
 
+class Groups(NamedTuple):
+    """Tasks by one of their fields: `{value, count}`, most first."""
+
+    groups: Sequence[Json]
+    partial: bool
+    """Not all were counted: the time of one read was over, or there are too many values. The youngest tasks were."""
+
+
 class LogOutput(NamedTuple):
     """What an action wrote. With `tail_only` its worker is gone, and this is what travelled with the finish."""
 
@@ -234,7 +242,7 @@ class Readiness:
     ready: bool
     code: Literal["no_master", "disk_full", "stopping"] = "no_master"
     detail: str = ""
-    """What is missing, for people."""
+    """What is missing, for people; of a ready node, what does not go (then `code` says so too)."""
 
 
 class Metric(NamedTuple):
@@ -302,7 +310,8 @@ class Pool(Protocol):
     """
 
     def authenticate(self, bearer: str) -> Principal | None:
-        """By the replicated table of hashed tokens, as this node has it; takes no longer for a near miss."""
+        """By the replicated table of hashed tokens, as this node has it; takes no longer for a near miss. Unavailable
+        where it is unknown here, and this node may not know all that the cluster does."""
         ...
 
     def readiness(self) -> Readiness: ...
@@ -323,9 +332,7 @@ class Pool(Protocol):
 
     async def tasks(self, call: Call, query: TaskQuery) -> Page: ...
 
-    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Sequence[Json]:
-        """`{value, count}`, most first."""
-        ...
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Groups: ...
 
     async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
         """As it is when it has finished (a service: runs), or the wait is over: `{id, spec, state, created_at_ms, at_ms,

@@ -23,6 +23,7 @@ from quvatlh.service.outputs import Outputs
 from quvatlh.service.pool import (
     Call,
     GroupBy,
+    Groups,
     Json,
     LogOutput,
     Output,
@@ -59,10 +60,10 @@ class Reads:
         page = await self._list(call, query.wanted, sort, query.limit, query.cursor)
         return Page([records.task(view) for view in page.items], page.cursor, page.total)
 
-    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Sequence[Json]:
-        """What was counted within the time of one read, the youngest tasks first."""
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Groups:
         found = await self.read(call, lambda db: pages.count_groups(db, wanted, by, self._budget()))
-        return [{"value": group.value, "count": group.count} for group in found.groups]
+        groups = [{"value": group.value, "count": group.count} for group in found.groups]
+        return Groups(groups, partial=not found.complete)
 
     async def matching(self, call: Call, wanted: TaskFilter, at_most: int) -> list[str]:
         """Ids of tasks that match, up to so many."""

@@ -16,7 +16,7 @@ from quvatlh.service import records
 from quvatlh.service.answers import problem
 from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness, Rejected
 from quvatlh.service.reads import Reads
-from quvatlh.service.reserve import Reserve
+from quvatlh.service.reserve import Reserves
 from quvatlh.service.session import Session
 from quvatlh.service.state import State
 
@@ -43,7 +43,7 @@ class Status:
         state: State,
         reads: Reads,
         session: Session,
-        reserve: Reserve,
+        reserves: Reserves,
         entropy: Entropy,
         *,
         name: str,
@@ -56,7 +56,7 @@ class Status:
         self._state = state
         self._reads = reads
         self._session = session
-        self._reserve = reserve
+        self._reserves = reserves
         self._entropy = entropy
         self._name = name
         self._facts = facts
@@ -67,25 +67,36 @@ class Status:
         """This node's own token is not in the table yet: whoever has it would be refused."""
 
     def readiness(self) -> Readiness:
+        """A full disk is told, and does not make the node less ready: everything but an ADD goes through it."""
         if self.stopping:
             return Readiness(ready=False, code="stopping", detail="the node is stopping")
-        if self._log.role.master is None:
-            return Readiness(ready=False, detail=self._facts.waiting_for() or "no master is known")
-        behind = self._facts.committed() - self._log.applied_index
-        if behind > 0 or not self._state.is_open:
-            return Readiness(ready=False, detail=f"{max(behind, 1)} entries are not applied here yet")
-        if self.token_waits:
-            return Readiness(ready=False, detail="the token of this node is not known to the cluster yet")
+        behind = self.behind()
+        if behind:
+            return Readiness(ready=False, detail=behind)
         if self._works and not self._session.is_open:
             return Readiness(ready=False, detail="the worker of this node has no session yet")
+        if not self._reserves.own.has_room():
+            return Readiness(ready=True, code="disk_full", detail="the disk of this node is full: no ADD is taken here")
         return Readiness(ready=True)
 
+    def behind(self) -> str:
+        """Why the cluster may know what this node does not; empty: as far as this node has heard, it is one with it."""
+        if self._log.role.master is None:
+            return self._facts.waiting_for() or "no master is known"
+        entries = self._facts.committed() - self._log.applied_index
+        if entries > 0 or not self._state.is_open:
+            return f"{max(entries, 1)} entries are not applied here yet"
+        return "the token of this node is not known to the cluster yet" if self.token_waits else ""
+
     def metrics(self) -> Sequence[Metric]:
+        own = self._reserves.own
         found = [
             Metric("applied_index", "gauge", "Last entry applied here", [({}, self._log.applied_index)]),
             Metric("term", "gauge", "Term of the log", [({}, self._log.role.term)]),
             Metric("master", "gauge", "1 where this node acts as master", [({}, int(self._log.acts()))]),
-            Metric("disk_has_room", "gauge", "0 where ADDs are refused", [({}, int(self._reserve.has_room()))]),
+            Metric("disk_has_room", "gauge", "0 where ADDs are refused", [({}, int(own.has_room()))]),
+            Metric("disk_free_bytes", "gauge", "Free on the disk of the data directory", [({}, own.free_bytes)]),
+            Metric("disk_reserve_bytes", "gauge", "ADDs are refused below it", [({}, own.reserve_bytes)]),
         ]
         if self._state.is_open:
             sql = "SELECT b, sum(n) FROM tally WHERE scope = 'state' GROUP BY b"
@@ -102,9 +113,13 @@ class Status:
         nodes = []
         for member in () if membership is None else (*membership.voters, *membership.learners):
             assert membership is not None
-            state = "lost" if member.id in lost and member.id != self._log.node_id else "up"
+            state = "up" if membership.is_voter(member.id) else "learner"
+            if member.id in lost and member.id != self._log.node_id:
+                state = "lost"
+            elif self._reserves.is_full(member.id):
+                state = "disk_full"
             lag = max(0, index - progress[member.id]) if member.id in progress else None
-            nodes.append(_node(member, state if membership.is_voter(member.id) else "learner", lag))
+            nodes.append(_node(member, state, lag))
         master = None if membership is None or role.master is None else membership.get(role.master)
         return {
             "master": None if master is None else master.name,

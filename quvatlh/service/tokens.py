@@ -11,7 +11,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
@@ -20,7 +20,7 @@ from quvatlh.core.queries import token_by_hash, tokens, was_revoked
 from quvatlh.ports import Entropy, LogError, Role
 from quvatlh.service import asks
 from quvatlh.service.door import Door, Refusal
-from quvatlh.service.pool import Principal
+from quvatlh.service.pool import Principal, Unavailable
 from quvatlh.service.state import State
 
 TOKEN_FILE = "token"  # noqa: S105 - a name
@@ -45,17 +45,29 @@ class TokenUnusable(Exception):
 class Tokens:
     """A Hearer."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, behind: Callable[[], str] = lambda: "") -> None:
+        """`behind`: why the table may hold more than is seen here; empty: it does not."""
         self._state = state
+        self._behind = behind
         self._known: dict[bytes, Principal] | None = None
 
     def authenticate(self, bearer: str) -> Principal | None:
+        digest = hash_of(bearer)
         if self._known is None and self._state.is_open:
             self._known = {
                 view.hash: Principal(view.name, view.scope.role, view.scope.queues, view.scope.groups)
                 for view in tokens(self._state.db)
             }
-        return None if self._known is None else self._known.get(hash_of(bearer))
+        found = None if self._known is None else self._known.get(digest)
+        if found is None:
+            self._doubt(digest)
+        return found
+
+    def _doubt(self, digest: bytes) -> None:
+        """A stranger is told so only by who can know: a node that is behind may have missed the token's arrival."""
+        behind = self._behind()
+        if behind and not (self._state.is_open and was_revoked(self._state.db, digest)):
+            raise Unavailable("no_master", f"whether this token is known cannot be said yet: {behind}")
 
     def heard(self, _index: int, events: Sequence[Event]) -> None:
         if any(event.kind == "token.changed" for event in events):

@@ -19,8 +19,9 @@ from quvatlh.service import asks
 from quvatlh.service.answers import problem, refusal
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.door import Door, Refusal, Written
-from quvatlh.service.pool import Added, Bulk, Call, Done, Json, NewTask, Rejected, RequestKey, Turn
+from quvatlh.service.pool import Added, Bulk, Call, Done, Json, NewTask, Rejected, RequestKey, Turn, Unavailable
 from quvatlh.service.reads import Reads
+from quvatlh.service.reserve import Reserve
 from quvatlh.service.status import Status
 
 T = TypeVar("T")
@@ -31,13 +32,16 @@ MEMBER_S: Final = 30.0
 
 
 class Writes:
-    def __init__(self, door: Door, reads: Reads, status: Status, bulks: Bulks) -> None:
+    def __init__(self, door: Door, reads: Reads, status: Status, reserve: Reserve, bulks: Bulks) -> None:
         self._door = door
         self._status = status
         self._reads = reads
+        self._reserve = reserve
         self._bulks = bulks
 
     async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
+        if not self._reserve.has_room():
+            raise Unavailable("disk_full", "the disk of this node is full; finishes and deletes still go")
         drafts: list[asks.Draft] = []
         for position, task in enumerate(tasks):
             drafts.append(_draft(position, task))

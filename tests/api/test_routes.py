@@ -68,6 +68,13 @@ async def test_lists_filter_sort_page_and_group(client: Client) -> None:
     assert groups == {"groups": [{"value": "q0", "count": 3}, {"value": "q1", "count": 2}]}
 
 
+async def test_groups_that_were_counted_in_part_say_so(node: Node) -> None:
+    await node.client.add({"work": WORK, "queue": "q"})
+    node.pool.counts_in_part = True
+    groups = (await node.client.get("/v1/tasks?group_by=queue")).json
+    assert groups == {"groups": [{"value": "q", "count": 1}], "partial": True}
+
+
 async def test_a_task_is_shown_with_defaults_and_its_payload(client: Client) -> None:
     await client.add({"work": "command: [echo, hi]", "id": "a", "payload": {"x_ms": 5}, "timeout": 90})
     task = (await client.get("/v1/tasks/a")).json
@@ -185,6 +192,12 @@ async def test_a_node_that_is_not_ready_says_what_is_missing(node: Node) -> None
     answer = await node.client.get("/readyz", token=None)
     assert (answer.status, answer.code, answer.json["detail"]) == (503, "no_master", "no master is known")
     assert int(answer.headers["Retry-After"]) >= 1
+
+
+async def test_a_node_that_is_ready_says_what_does_not_go(node: Node) -> None:
+    node.pool.is_ready = Readiness(ready=True, code="disk_full", detail="the disk is full")
+    answer = await node.client.get("/readyz", token=None)
+    assert (answer.status, answer.json) == (200, {"status": "ready", "code": "disk_full", "detail": "the disk is full"})
 
 
 async def test_deadline_and_consistency_reach_the_pool(node: Node) -> None:

@@ -112,7 +112,9 @@ def test_an_empty_directory_is_none() -> None:
         check({"command": ["x"], "cwd": ""})
 
 
-@pytest.mark.parametrize("other", [{"python": "a:b"}, {"http": {}}, {"warm": {}}, {"pull": True}, {}])
+@pytest.mark.parametrize(
+    "other", [{"python": "a:b"}, {"http": {}}, {"warm": {}}, {"pull": True}, {}, {"command": []}, {"commands": [[]]}]
+)
 def test_what_is_no_native_command_is_not_run_as_one(other: dict[str, Any]) -> None:
     with pytest.raises(WorkError, match="is not a native command"):
         native(msgspec.convert(other, model.Work))

@@ -165,6 +165,10 @@ class FakeLog:
         self._apply(Entry(self.applied_index + 1, term, self._time_ms(), ()))
         self._set_role(Role(term, self.node_id, acting=True))
 
+    def found(self, *members: Member) -> None:
+        """These are the members from now on; all but this one in name only."""
+        self._membership = Membership("cluster1", _by_id(members))
+
     def hold(self) -> None:
         """From now on nothing commits, as when no majority answers."""
         self.held = True

@@ -19,6 +19,7 @@ from quvatlh.service.pool import (
     Call,
     Done,
     GroupBy,
+    Groups,
     Json,
     LogOutput,
     Metric,
@@ -58,6 +59,7 @@ class FakePool:
         self.outputs: dict[tuple[str, Output], bytes] = {}
         self.output_error: BaseException | None = None
         self.tail_only = False
+        self.counts_in_part = False
         self.is_ready = Readiness(ready=True)
         self.failing: list[BaseException] = []
         self.moved = asyncio.Event()
@@ -123,7 +125,7 @@ class FakePool:
             len(found),
         )
 
-    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Sequence[Json]:
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Groups:
         await self._enter(call)
         counts: dict[Any, int] = {}
         for record in self.records.values():
@@ -131,7 +133,7 @@ class FakePool:
                 value = record.get(by, record["spec"].get(by))
                 counts[value] = counts.get(value, 0) + 1
         ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
-        return [{"value": value, "count": count} for value, count in ordered]
+        return Groups([{"value": value, "count": count} for value, count in ordered], self.counts_in_part)
 
     async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
         await self._enter(call)

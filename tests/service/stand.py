@@ -12,7 +12,7 @@ from quvatlh.codec import Values
 from quvatlh.core.invariants import check_invariants
 from quvatlh.ports import Entry, Member, Role
 from quvatlh.service.node import Node, Options, World
-from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey
+from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey, Unavailable
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from tests.fakes.clock import FakeClock
@@ -26,6 +26,7 @@ CODEC = Values()
 ANN = Principal("ann", "admin")
 WORK = {"command": ["true"]}
 ROOMY = (10 * 2**30, 20 * 2**30)
+FULL = (100 * 2**20, 20 * 2**30)
 
 
 class Stand:
@@ -43,7 +44,9 @@ class Stand:
         self.runner = FakeRunner(self.clock)
         self.room = ROOMY
         self.fatal: list[BaseException] = []
-        self.mirror: Mirror | None = None
+        self.mirrors: list[Mirror] = []
+        self.committed = 0
+        """What this node has heard of."""
         self.peers = switchboard.join(name)
         world = World(
             self.log,
@@ -52,7 +55,7 @@ class Stand:
             self.clock,
             FakeEntropy(seed),
             lambda: self.room,
-            LogFacts(),
+            LogFacts(lambda: self.committed),
         )
         options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
         self.node = Node(options, world, self.state, CODEC, on_fatal=self.fatal.append)
@@ -60,6 +63,13 @@ class Stand:
 
     async def add(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> str:  # noqa: A002
         return (await self.added(call=call, id=id, **spec)).ids[0]
+
+    def principal(self, token: str) -> Principal | None:
+        """As soon as this node can say whose it is."""
+        try:
+            return self.pool.authenticate(token)
+        except Unavailable:
+            return None
 
     async def added(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> Added:  # noqa: A002
         beside = {name: spec.pop(name) for name in ("at_ms", "delay_ms", "expires_in_ms", "payload") if name in spec}
@@ -148,19 +158,38 @@ async def one(directory: Path, *, slots: int = 2, elect: bool = True) -> AsyncIt
 @contextlib.asynccontextmanager
 async def two(directory: Path, *, slots: int = 2) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
     """A master and a follower."""
-    switchboard = Switchboard()
-    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1)
-    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2)
-    master.mirror = Mirror(follower)
-    master.log.listen(master.mirror)
-    follower.node.start()
-    master.node.start()
-    master.log.elect()
-    follower.log.depose("n1")
-    try:
+    async with several(directory, 2, slots=slots) as (stands, switchboard):
+        master, follower = stands
         yield master, follower, switchboard
+
+
+@contextlib.asynccontextmanager
+async def several(directory: Path, count: int, *, slots: int = 2) -> AsyncIterator[tuple[list[Stand], Switchboard]]:
+    """A cluster; the first is its master."""
+    switchboard = Switchboard()
+    stands = [
+        Stand(directory / name, name, switchboard, slots=slots, seed=seed)
+        for seed, name in enumerate((f"n{n + 1}" for n in range(count)), 1)
+    ]
+    master, *followers = stands
+    for stand in reversed(stands):
+        stand.node.start()
+    lead(master, followers)
+    try:
+        yield stands, switchboard
     finally:
-        await follower.node.stop()
-        await master.node.stop()
-    follower.check()
-    master.check()
+        for stand in reversed(stands):
+            await stand.node.stop()
+    for stand in stands:
+        stand.check()
+
+
+def lead(master: Stand, followers: Sequence[Stand]) -> None:
+    """From now on it is the master of these: what it applies, they apply."""
+    for follower in followers:
+        mirror = Mirror(follower)
+        master.mirrors.append(mirror)
+        master.log.listen(mirror)
+    master.log.elect()
+    for follower in followers:
+        follower.log.depose(master.name)

@@ -9,7 +9,7 @@ import pytest
 
 from quvatlh.service.asks import ASK, AddTasks, Ask
 from quvatlh.service.pool import Rejected, Turn, Unavailable, Unknown
-from tests.service.stand import asked, one, two
+from tests.service.stand import FULL, asked, lead, one, several, two
 
 
 async def test_an_add_is_applied_when_it_is_answered(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_an_unknown_id_refuses_a_delete_and_is_named(tmp_path: Path) -> No
 async def test_a_full_disk_takes_no_add_and_still_deletes(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         task = await stand.add()
-        stand.room = (100 * 2**20, 20 * 2**30)
+        stand.room = FULL
         stand.clock.advance(2)
         with pytest.raises(Unavailable) as caught:
             await stand.add()
@@ -144,6 +144,16 @@ async def test_a_full_disk_takes_no_add_and_still_deletes(tmp_path: Path) -> Non
         stand.room = (19 * 2**30, 20 * 2**30)
         stand.clock.advance(2)
         await stand.add()
+
+
+async def test_a_full_follower_takes_no_add_itself_and_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        follower.room = FULL
+        follower.clock.advance(2)
+        with pytest.raises(Unavailable) as caught:
+            await follower.add()
+        assert caught.value.code == "disk_full"
+        await master.add()
 
 
 async def test_a_stopping_node_says_so(tmp_path: Path) -> None:
@@ -188,14 +198,51 @@ async def test_what_a_refusal_is_about_can_be_seen_on_the_node_that_tells_it(tmp
 
 async def test_a_node_that_is_behind_answers_when_it_has_caught_up(tmp_path: Path) -> None:
     async with two(tmp_path, slots=0) as (master, follower, _):
-        assert master.mirror is not None
-        master.mirror.hold()
+        (mirror,) = master.mirrors
+        mirror.hold()
         adding = asyncio.create_task(follower.added())
         await master.until(lambda: master.machine.db.execute("SELECT count(*) FROM task").fetchone()[0] == 1)
         await asyncio.sleep(0.02)
         assert not adding.done()
-        master.mirror.release()
+        mirror.release()
         assert follower.peek((await adding).ids[0]) == "pending"
+
+
+async def test_a_master_that_was_paused_is_left_for_the_next_within_a_fraction_of_the_deadline(tmp_path: Path) -> None:
+    async with several(tmp_path, 3, slots=0) as (stands, _):
+        paused, asked_one, next_one = stands
+        heard, thaws = asyncio.Event(), asyncio.Event()
+        adds: list[Ask] = []
+
+        async def frozen(_asker: str, body: bytes) -> bytes:
+            ask = ASK.decode(body)
+            if isinstance(ask.wish, AddTasks):
+                adds.append(ask)
+                heard.set()
+            await thaws.wait()
+            return b""
+
+        there = next_one.peers._handlers["door"]
+
+        async def listening(asker: str, body: bytes) -> bytes:
+            ask = ASK.decode(body)
+            if isinstance(ask.wish, AddTasks):
+                adds.append(ask)
+            return await there(asker, body)
+
+        paused.peers.handle("door", frozen)
+        next_one.peers.handle("door", listening)
+        adding = asyncio.create_task(asked_one.add(call=asked(deadline_ms=60_000)))
+        await heard.wait()
+        for mirror in paused.mirrors:
+            mirror.hold()
+        lead(next_one, [asked_one])
+        task = await asyncio.wait_for(adding, 3)
+        assert asked_one.peek(task) == next_one.peek(task) == "pending"
+        assert paused.peek(task) is None
+        first, again = adds
+        assert first.request == again.request is not None
+        thaws.set()
 
 
 async def test_a_master_that_answers_nobody_is_left_for_the_next(tmp_path: Path) -> None:

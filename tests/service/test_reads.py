@@ -128,7 +128,7 @@ async def test_pages_follow_each_other(tmp_path: Path) -> None:
             await stand.pool.tasks(asked(), TaskQuery(TaskFilter(), cursor="nonsense"))
         assert (caught.value.code, caught.value.errors[0].path) == ("invalid", "cursor")
         groups = await stand.pool.groups(asked(), TaskFilter(), "state")
-        assert groups == [{"value": "pending", "count": 5}]
+        assert groups == ([{"value": "pending", "count": 5}], False)
 
 
 async def test_unknown_is_told_from_gone(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ async def test_a_failure_is_told_and_retried_after_its_wait(tmp_path: Path) -> N
 async def test_what_can_never_run_here_fails_for_good(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
-        task = await stand.add(work={"command": ["true"], "cwd": "not/absolute"})
+        task = await stand.add(work={"commands": [[]]})
         await stand.until_state(task, "failed")
         assert (await stand.pool.task(asked(), task))["error"]["code"] == "unrunnable"
 
