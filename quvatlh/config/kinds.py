@@ -21,8 +21,10 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 
 
 def text(given: object) -> str:
+    if isinstance(given, dict | list | set):
+        raise ValueError("must be text")  # noqa: TRY004 - a fault of the value, for people
     if not isinstance(given, str):
-        raise ValueError(f"must be text; write it in quotes: '{given}'")  # noqa: TRY004 - a fault of the value, for people
+        raise ValueError(f"must be text; write it in quotes: '{given}'")  # noqa: TRY004 - as above
     if not given.strip():
         raise ValueError("must not be empty")
     if has_control_characters(given):
@@ -106,7 +108,7 @@ def _whole(given: object, most: int) -> int | None:
 def boolean(given: object) -> bool:
     if isinstance(given, bool):
         return given
-    word = str(given).strip().lower()
+    word = str(given).strip().lower() if isinstance(given, str | int) else ""
     if word not in _TRUE | _FALSE:
         raise ValueError("must be true or false")
     return word in _TRUE

@@ -36,8 +36,12 @@ def from_file(path: str) -> Found:
 def from_yaml(data: bytes, source: str) -> Found:
     try:
         tree = yaml.load(data, _Loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        return {}, [Fault("", _place(error.problem_mark) + (error.problem or "is not YAML"), source)]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         return {}, [Fault("", " ".join(str(error).split()), source)]
+    except RecursionError:
+        return {}, [Fault("", "is nested too deep", source)]
     if tree is None:
         return {}, []
     given: dict[str, Given] = {}
@@ -83,14 +87,28 @@ def _leaves(tree: object, prefix: str) -> Iterator[tuple[str, object]]:
         yield prefix, tree
 
 
+def _place(mark: yaml.Mark | None) -> str:
+    return "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+
+
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice, which YAML forbids and the library lets pass."""
+    """Refuses a key that stands twice, which YAML forbids and the library lets pass; and says where it is that a value
+    is none, such as the date 2026-02-30.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - as inherited
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError) as error:
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - as inherited
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be text", key_node.start_mark)
+            if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key} stands twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)

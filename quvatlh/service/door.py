@@ -125,6 +125,8 @@ class Door:
                     raise doubt or error from None
             except Unknown as error:
                 doubt = error
+            except Refused as error:
+                raise doubt or error from None  # an attempt before this one may be why
             await _until(moved, min(PAUSE_S, max(0.0, left_s)))
 
     async def _try(self, ask: asks.Ask) -> Written:

@@ -117,7 +117,7 @@ def test_all_faults_are_told_at_once_with_path_and_source(tmp_path: Path) -> Non
         ("zebra: 1", "zebra", "is not a key"),
         ("node: 3", "node", "must be a mapping of keys"),
         ("- 1", "", "must be a mapping of keys"),
-        ("node: {name: {a: 1}}", "node.name", "must be text; write it in quotes: '{'a': 1}'"),
+        ("node: {name: {a: 1}}", "node.name", "must be text"),
         ("node: {name: 12}", "node.name", "must be text; write it in quotes: '12'"),
         ("node: {name: ''}", "node.name", "must not be empty"),
         ('node: {name: "a\\nb"}', "node.name", "must not hold control characters"),
@@ -225,3 +225,31 @@ def test_numbers_of_a_worker_are_whole_and_bounded(tmp_path: Path) -> None:
         ("worker.slots", "must be a whole number from 0 to 100000"),
         ("worker.drain_ms", "must be whole milliseconds, at most 86400000 (a day)"),
     ]
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("node: {name: 2026-13-45}", "line 1, column 14: month must be in 1..12"),
+        ("worker: {slots: 0x_}", "line 1, column 17: invalid literal for int() with base 16: ''"),
+        ("node: {name: a}\nnode: {name: b}", "line 2, column 1: node stands twice"),
+        ("? [a]\n: b", "line 1, column 3: a key must be text"),
+        ("[" * 5000, "is nested too deep"),
+        ("node: [", "line 1, column 8: expected the node content, but found '<stream end>'"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_told_with_its_place(yaml: str, message: str, tmp_path: Path) -> None:
+    assert faults(yaml, tmp_path) == [("", message)]
+
+
+def test_aliases_that_multiply_are_not_written_out(tmp_path: Path) -> None:
+    yaml = BOMB + "node: {name: *i}\nhttp: {insecure: *i, hosts: *i}\nworker: {slots: *i}\nlog: {level: *i}\n"
+    found = dict(faults(yaml, tmp_path))
+    assert found["node.name"] == found["http.hosts"] == "must be text"
+    assert found["http.insecure"] == "must be true or false"
+    assert {"worker.slots", "log.level"} < set(found)

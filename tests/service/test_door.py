@@ -7,6 +7,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
+from quvatlh.ports import Member
 from quvatlh.service.asks import ASK, AddTasks, Ask
 from quvatlh.service.pool import Rejected, Turn, Unavailable, Unknown
 from tests.service.stand import FULL, asked, lead, one, several, two
@@ -154,6 +155,20 @@ async def test_a_full_follower_takes_no_add_itself_and_does_not_hold_up_the_othe
             await follower.add()
         assert caught.value.code == "disk_full"
         await master.add()
+
+
+async def test_a_refusal_after_an_unknown_outcome_is_not_told_as_one(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, switchboard):
+        master.log.found(Member("n1", "n1", "n1:7421", ""), Member("n3", "n3", "n3:7421", ""))
+        with pytest.raises(Rejected) as caught:
+            await follower.pool.remove_member(asked(), "nobody")
+        assert caught.value.code == "not_found"
+        switchboard.mute("n1")
+        removing = asyncio.create_task(follower.pool.remove_member(asked(), "n3"))
+        await master.until(lambda: master.log.membership and len(master.log.membership.voters) == 1)
+        switchboard.heal()
+        with pytest.raises(Unknown):
+            await removing
 
 
 async def test_a_stopping_node_says_so(tmp_path: Path) -> None:
