@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import yaml
@@ -18,6 +19,9 @@ from quvatlh.core.work import Fault, Work, WorkError, check
 
 TEXT_BYTES_MAX = 2 * WORK_BYTES_MAX
 """Comments, blanks and quotes are allowed to take as much again."""
+
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
+"""What msgpack holds, and so the log."""
 
 _INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,14})\.[0-9]{1,15}")
@@ -38,7 +42,7 @@ def read(text: str) -> object:
         raise _refused(f"the text has more than {TEXT_BYTES_MAX} bytes")
     if text.lstrip()[:1] == "{":
         try:
-            return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+            return _bounded(json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant))
         except RecursionError:
             raise _refused(f"is nested more than {WORK_DEPTH_MAX} levels deep") from None
         except json.JSONDecodeError:
@@ -48,6 +52,55 @@ def read(text: str) -> object:
                 raise
             raise _refused(f"holds a number that cannot be taken: {error}") from None
     return _read_yaml(text)
+
+
+def _bounded(data: object) -> object:
+    """What YAML is held to as it is read; and no number or text that the log could not carry."""
+    nodes = 0
+    waiting: list[tuple[object, str, int]] = [(data, "", 1)]
+    while waiting:
+        value, path, depth = waiting.pop()
+        nodes += 1
+        inner = list(_inner(value, path, depth + 1))
+        wrong = _wrong(value)
+        if wrong:
+            raise WorkError([Fault(_shown(path), wrong)])
+        if isinstance(value, dict | list) and depth > WORK_DEPTH_MAX:
+            raise _refused(f"is nested more than {WORK_DEPTH_MAX} levels deep")
+        if nodes + len(waiting) + len(inner) > WORK_NODES_MAX:
+            raise _refused(f"has more than {WORK_NODES_MAX} values")
+        waiting += inner
+    return data
+
+
+def _inner(value: object, path: str, depth: int) -> Iterator[tuple[object, str, int]]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield name, path, depth
+            yield each, f"{path}.{name}" if path else name, depth
+    elif isinstance(value, list):
+        for place, each in enumerate(value):
+            yield each, f"{path}[{place}]", depth
+
+
+def _wrong(value: object) -> str:
+    if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
+        return "is a number that cannot be taken"
+    if isinstance(value, float) and not isfinite(value):
+        return "is not a finite number"
+    return "" if not isinstance(value, str) or _encodes(value) else "is not valid Unicode"
+
+
+def _shown(path: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in path[:256])
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_yaml(text: str) -> object:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from quvatlh.codec import Values
 from quvatlh.core import commands as c
@@ -18,6 +19,8 @@ from quvatlh.core.results import Answer, Ok, Outcome
 from quvatlh.ports import Clock, Entropy, Log, LogError, Member, Peers, Refused, Role, Unavailable, Unknown
 from quvatlh.service import asks
 from quvatlh.service.stamps import Stamps
+
+T = TypeVar("T")
 
 KIND = "door"
 PAUSE_S = 0.02
@@ -135,7 +138,7 @@ class Door:
         master = self._log.role.master
         if master is None or master == self._log.node_id:
             raise Unavailable("no master is known")
-        reply = asks.REPLY.decode(await self._hop(master, asks.ASK.encode(ask), ask.deadline_s))
+        reply = asks.REPLY.decode(await self._hop(master, _encoded(asks.ASK.encode, ask), ask.deadline_s))
         if isinstance(reply, asks.No):
             raise _error(reply)
         return Written(reply.index, reply.answer)
@@ -197,9 +200,17 @@ class Door:
         return Written(self._log.applied_index, Ok())
 
     async def _propose(self, item: c.Item, deadline_s: float) -> Written:
-        applied = await self._log.propose(self._codec.encode_item(item), deadline=deadline_s)
+        applied = await self._log.propose(_encoded(self._codec.encode_item, item), deadline=deadline_s)
         assert isinstance(applied.result, Outcome)  # this machine's rules give nothing else
         return Written(applied.index, applied.result.result)
+
+
+def _encoded(encode: Callable[[T], bytes], value: T) -> bytes:
+    """What the log cannot carry is refused, wherever it came in: bad input never stops a node."""
+    try:
+        return encode(value)
+    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+        raise Refused(f"it cannot be written into the log: {error}", "bad_request") from error
 
 
 def _no(error: LogError) -> asks.No:

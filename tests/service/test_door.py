@@ -275,3 +275,14 @@ async def test_a_master_that_answers_nobody_is_left_for_the_next(tmp_path: Path)
         master.log.depose("n2")
         follower.log.elect()
         assert follower.peek((await asyncio.wait_for(adding, 2)).ids[0]) == "pending"
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800"])
+async def test_what_the_log_cannot_carry_is_refused_on_any_node(tmp_path: Path, value: object) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        before = master.machine.db.execute("SELECT count(*) FROM task").fetchone()
+        for stand in (master, follower):
+            with pytest.raises(Rejected) as caught:
+                await stand.add(work={"python": "a:b", "args": [value]})
+            assert caught.value.code == "bad_request"
+        assert master.machine.db.execute("SELECT count(*) FROM task").fetchone() == before
