@@ -252,8 +252,11 @@ def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogO
     notices = Notices(lambda kind, fields: note(kind.replace("_", " "), **fields), RealClock())
     if peer.tls is None:
         return options, TcpNetwork(settings=settings, note=notices)
-    with _refusing():
+    try:
         server, client = tls_contexts(peer.tls.cert, peer.tls.key, peer.tls.ca)
+    except OSError as error:
+        files = ", ".join((peer.tls.cert, peer.tls.key, peer.tls.ca))
+        raise StartRefused(f"peer.tls: cannot be used ({files}): {_words(error)}") from error
     return options, TcpNetwork(server, client, settings, notices)
 
 
@@ -302,5 +305,5 @@ def _refusing() -> Iterator[None]:
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror.lower()}"
+        return f"{where}{error.strerror[:1].lower()}{error.strerror[1:]}"
     return str(error)

@@ -166,8 +166,11 @@ class TcpNetwork:
     async def listen(self, address: str, accept: Accept) -> Listener:
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets = _bind([(family, sockaddr) for family, _, _, _, sockaddr in found])
+        try:
+            found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            sockets = _bind([(family, sockaddr) for family, _, _, _, sockaddr in found])
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen at {address}: {error.strerror or error}") from error
         return _TcpListener(sockets, self, accept)
 
     async def _receive(self, connection: socket.socket) -> tuple[asyncio.StreamReader, Writer]:

@@ -107,6 +107,28 @@ def test_a_port_in_use_is_named_with_status_1(start: Start) -> None:
     assert "Traceback" not in node.told()
 
 
+def test_a_peer_port_in_use_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 32)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "127.0.0.1:%d" % taken.getsockname()[1]  # noqa: UP031
+        node = start("--peers", f"{address},127.0.0.1:1", "--secret-file", str(secret), QUVATLH_PEER_LISTEN=address)
+        assert node.ended() == 1
+    assert f"cannot listen at {address}: address already in use" in node.told().replace("\n", " ")
+
+
+def test_a_certificate_that_is_not_there_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 32)
+    files = {f"QUVATLH_PEER_TLS_{kind}": f"/nowhere/{kind.lower()}" for kind in ("CERT", "KEY", "CA")}
+    node = start("--peers", "127.0.0.1:1", "--secret-file", str(secret), **files)
+    assert node.ended() == 1
+    told = node.told().replace("\n", " ")
+    assert "peer.tls: cannot be used (/nowhere/cert, /nowhere/key, /nowhere/ca): no such file or directory" in told
+
+
 def test_a_token_that_no_client_could_send_is_refused(start: Start) -> None:
     node = start(QUVATLH_TOKEN="two words")
     assert node.ended() == 1
