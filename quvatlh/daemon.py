@@ -255,7 +255,7 @@ def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogO
     try:
         server, client = tls_contexts(peer.tls.cert, peer.tls.key, peer.tls.ca)
     except OSError as error:
-        files = ", ".join((peer.tls.cert, peer.tls.key, peer.tls.ca))
+        files = f"{peer.tls.cert}, {peer.tls.key}, {peer.tls.ca}"
         raise StartRefused(f"peer.tls: cannot be used ({files}): {_words(error)}") from error
     return options, TcpNetwork(server, client, settings, notices)
 

@@ -195,24 +195,56 @@ class MemView:
         return MemListener(self.net, address)
 
 
-class Node:
+class Ears:
+    """What an owner of links hears, written down, and waiting for it."""
+
+    links: Links
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.heard = asyncio.Event()
+
+    async def until(self, holds: Callable[[], object], within_s: float = 30.0) -> None:
+        """Wait for something that shows in what was heard."""
+        async with asyncio.timeout(within_s):
+            while not holds():
+                await self.heard.wait()
+
+    async def linked(self, other: str) -> Link:
+        await self.until(lambda: self.links.get(other))
+        link = self.links.get(other)
+        assert link is not None
+        return link
+
+    def noted(self, kind: str) -> list[str]:
+        return [fields["reason"] for name, fields in self.notes if name == kind]
+
+    def _wake(self) -> None:
+        self.heard.set()
+        self.heard.clear()
+
+    def _note(self, kind: str, fields: dict[str, Any]) -> None:
+        self.notes.append((kind, fields))
+        self._wake()
+
+
+class Node(Ears):
     """Links with an owner that writes everything down."""
 
     def __init__(
         self, net: MemNet, loop: SimLoop, name: str, *, process: str = "", seed: int = 0, secret: bytes = SECRET,
         settings: Settings | None = None, wall_offset_ms: int = 0,
     ) -> None:  # fmt: skip
+        super().__init__()
         self.name = name
         self.address = f"{name}:1"
         self.ups: list[Link] = []
         self.downs: list[tuple[Link, Down]] = []
         self.story: list[str] = []
-        self.messages: list[Message] = []
         self.hellos: list[tuple[Doc, str]] = []
-        self.notes: list[tuple[str, dict[str, Any]]] = []
         self.channels: list[Channel] = []
         self.doc: Doc = {"peer": self.address, "cluster": "c"}
-        self.heard = asyncio.Event()
         self.clock = SimClock(loop, wall_offset_ms=wall_offset_ms)
         self.links = Links(
             net.view(process or name),
@@ -234,29 +266,6 @@ class Node:
         await self.links.start(self.address)
         self.links.set_addresses(dial)
         return self
-
-    async def until(self, holds: Callable[[], object], within_s: float = 30.0) -> None:
-        """Wait for something that shows in what this node heard."""
-        async with asyncio.timeout(within_s):
-            while not holds():
-                await self.heard.wait()
-
-    async def linked(self, other: str) -> Link:
-        await self.until(lambda: self.links.get(other))
-        link = self.links.get(other)
-        assert link is not None
-        return link
-
-    def noted(self, kind: str) -> list[str]:
-        return [fields["reason"] for name, fields in self.notes if name == kind]
-
-    def _wake(self) -> None:
-        self.heard.set()
-        self.heard.clear()
-
-    def _note(self, kind: str, fields: dict[str, Any]) -> None:
-        self.notes.append((kind, fields))
-        self._wake()
 
     def _up(self, link: Link) -> None:
         self.ups.append(link)

@@ -16,7 +16,8 @@ from quvatlh.raft.handshake import Ours
 from quvatlh.raft.network import TcpNetwork, Writer
 from quvatlh.raft.settings import Settings
 from quvatlh.raft.wire import HEAD_BYTES, Channel, FrameDecoder, encode
-from tests.raft.live_parts import PATIENCE_S, LiveClock, LiveNode, live
+from quvatlh.system.clock import RealClock
+from tests.raft.live_parts import PATIENCE_S, LiveNode, live
 from tests.raft.net_parts import SECRET
 
 HASTY = replace(Settings(), handshake_s=0.3)
@@ -140,7 +141,7 @@ async def test_a_bad_peer_is_named_and_a_good_one_still_gets_in(name: str) -> No
 async def test_garbage_after_a_good_handshake_ends_that_link_and_says_why() -> None:
     async with live("b") as node:
         reader, writer = await TcpNetwork().dial(node.address)
-        channel = Channel(reader, writer, Settings(), LiveClock())
+        channel = Channel(reader, writer, Settings(), RealClock())
         doc = {"id": "x", "incarnation": "1", "seq": 1}
         await handshake.dial(channel, Ours(SECRET, bytes(32), lambda: doc), "link", Settings())
         await node.linked("x")

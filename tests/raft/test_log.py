@@ -21,8 +21,9 @@ from quvatlh.raft.disk import RealDisk, ThreadLane
 from quvatlh.raft.log import Options, RaftLog, World
 from quvatlh.raft.network import TcpNetwork
 from quvatlh.raft.settings import Settings
+from quvatlh.system.clock import RealClock
 from tests.contract_log import SOON_S, LogContract, Recorder
-from tests.raft.live_parts import ANY_PORT, LiveClock
+from tests.raft.live_parts import ANY_PORT
 from tests.sim.clock import SimEntropy
 
 PATIENCE_S = 30.0
@@ -41,7 +42,7 @@ class LiveNode:
         disk = RealDisk()
         entropy = SimEntropy(name)
         self.data = DataDir.open(disk, str(path), entropy, "this machine")
-        world = World(disk, TcpNetwork(settings=SETTINGS), LiveClock(), entropy, *self.lanes)
+        world = World(disk, TcpNetwork(settings=SETTINGS), RealClock(), entropy, *self.lanes)
         options = Options(name, ANY_PORT if listens else "", peers=peers, secret=SECRET if listens else b"")
         self.log = RaftLog(
             self.data,
