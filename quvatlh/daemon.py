@@ -230,7 +230,8 @@ def _url(config: Config, bound: str) -> str:
 
 def _welcome(note: Callable[..., None], config: Config, running: RunningLog, url: str, token_place: str) -> None:
     """What a person needs to go on goes to the log; standard output gets the address, for programs."""
-    note("node started", node=running.log.node_id, name=running.name, data=config.node.data, peer=running.peer)
+    peer = {"peer": running.peer} if running.peer else {}
+    note("node started", node=running.log.node_id, name=running.name, data=config.node.data, **peer)
     note("listening", url=url, token=token_place)
     note("add a task with: quvatlh add -- echo hello")
     print(f"{url}/", flush=True)  # noqa: T201 - DESIGN.md section 10: the first URL, alone on its line
