@@ -91,13 +91,12 @@ class _Plain:
         self._made += 1
         if self._made > self._bounds.values_max:
             raise BadYaml(f"has more than {self._bounds.values_max} values, aliases counted at each use")
-        if depth > self._bounds.depth_max + 1:
-            raise BadYaml(
-                f"is nested more than {self._bounds.depth_max} levels deep, aliases followed", node.start_mark
-            )
         if isinstance(node, yaml.ScalarNode):
             _no_tag(node, "str", path)
             return _scalar(node)
+        if depth > self._bounds.depth_max:
+            words = f"is nested more than {self._bounds.depth_max} levels deep, aliases followed"
+            raise BadYaml(words, node.start_mark)
         if isinstance(node, yaml.SequenceNode):
             _no_tag(node, "seq", path)
             return [self.value(each, f"{path}[{place}]", depth + 1) for place, each in enumerate(node.value)]

@@ -12,6 +12,7 @@ from quvatlh.api.exchange import BODY_BYTES_MAX
 from quvatlh.api.routes import ROUTES
 from quvatlh.service.pool import Readiness, Unavailable
 from tests.api.client import WORK, Client, Node, until
+from tests.fakes.market import worker
 from tests.fakes.pool import TOKEN
 
 JSON = {"Content-Type": "application/json"}
@@ -123,6 +124,17 @@ async def test_output_is_streamed_and_a_tail_is_marked(node: Node) -> None:
     assert (await node.client.get("/v1/tasks/a/log")).headers["Quvatlh-Log"] == "tail"
 
 
+async def test_output_goes_on_at_an_offset_and_says_whose_it_is_and_where_it_begins(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    node.pool.write_output("a", b"one two three")
+    rest = await node.client.get("/v1/tasks/a/log?offset=8")
+    assert (rest.body, rest.headers["Quvatlh-Action"], rest.headers["Quvatlh-Offset"]) == (b"three", "a1", "8")
+    assert (await node.client.get("/v1/tasks/a/log?offset=13")).body == b""
+    node.pool.log_begins = 4
+    kept = await node.client.get("/v1/tasks/a/log")
+    assert (kept.body, kept.headers["Quvatlh-Offset"]) == (b"two three", "4")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("bug"), Unavailable("stopping", "going")])
 async def test_output_that_fails_in_the_middle_ends_the_connection_unfinished(node: Node, error: Exception) -> None:
     await node.client.add({"work": WORK, "id": "a"})
@@ -165,6 +177,7 @@ async def test_members_come_and_go(client: Client) -> None:
 async def test_the_rest_of_the_good_answers(node: Node) -> None:
     backup = await node.client.get("/v1/cluster/backup")
     assert (backup.body, backup.headers["Quvatlh-Index"]) == (b"state of the pool", "0")
+    assert backup.headers["Content-Length"] == "17"
     tokens = (await node.client.get("/v1/tokens")).json
     assert tokens["items"] == [(await node.client.get("/v1/tokens/root")).json]
     assert TOKEN not in str(tokens)
@@ -198,24 +211,195 @@ async def test_head_is_get_without_a_body(client: Client) -> None:
     assert (answer.status, answer.body) == (200, b"")
 
 
+async def test_verbs_say_what_matched_and_what_was_done(node: Node) -> None:
+    client = node.client
+    await client.add(*[{"work": WORK, "id": f"t{n}", "queue": "q"} for n in range(3)])
+    killed = await client.ask("POST", "/v1/tasks/kill", {"ids": ["t0", "t1"]})
+    assert (killed.status, killed.json["matched"], killed.json["done"]) == (200, 2, 2)
+    again = await client.ask("POST", "/v1/tasks/kill", {"match": {"queue": "q"}})
+    assert (again.json["matched"], again.json["done"]) == (3, 1)
+    assert [one["id"] for one in (await client.get("/v1/tasks?error=killed")).json["items"]] == ["t0", "t1", "t2"]
+    retried = await client.ask("POST", "/v1/tasks/retry", {"match": {"error": "killed"}})
+    assert (retried.json["matched"], retried.json["done"]) == (3, 3)
+    moved = await client.ask("POST", "/v1/tasks/relocate", {"ids": ["t0"], "to": "one"})
+    assert (moved.json["done"], node.pool.records["t0"]["worker"]) == (1, "one")
+    assert (await client.ask("POST", "/v1/tasks/relocate", {"ids": ["t1"]})).json["done"] == 1
+
+
+async def test_update_changes_what_is_named_and_null_takes_away(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a", "limit": 3, "expires": "2030-01-01T00:00:00Z", "tags": ["gpu"]})
+    change = {"queue": "q2", "priority": 7, "keep": "2h", "at": "2029-01-01T00:00:00Z", "limit": None, "expires": None}
+    answer = await node.client.ask("POST", "/v1/tasks/update", {"ids": ["a"], "set": change})
+    assert answer.json["done"] == 1
+    task = (await node.client.get("/v1/tasks/a")).json
+    shown = {name: task[name] for name in (*change, "tags")}
+    assert shown == change | {"at": "2029-01-01T00:00:00.000Z", "tags": ["gpu"]}
+
+
+async def test_balance_tells_its_moves_and_a_dry_run_makes_none(node: Node) -> None:
+    await node.client.add(*[{"work": WORK, "id": f"t{n}", "group": "g"} for n in range(4)])
+    await node.client.ask("POST", "/v1/tasks/relocate", {"match": {"group": "g"}, "to": "one"})
+    node.pool.crew["two"] = worker("two")
+    event = {"event": "BALANCE", "group": "g"}
+    plan = await node.client.ask("POST", "/v1/events", event | {"dry_run": True})
+    moves = [{"task": "t0", "from": "one", "to": "two"}, {"task": "t1", "from": "one", "to": "two"}]
+    assert (plan.status, plan.json) == (200, {"moves": moves, "index": None})
+    assert node.pool.records["t0"]["worker"] == "one"
+    done = await node.client.ask("POST", "/v1/events", event | {"max": 1})
+    assert done.json == {"moves": moves[:1], "index": node.pool.index}
+    assert node.pool.records["t0"]["worker"] == "two"
+
+
+async def test_workers_are_listed_changed_drained_and_back(node: Node) -> None:
+    client = node.client
+    listed = (await client.get("/v1/workers")).json
+    assert ([one["name"] for one in listed["items"]], listed["total"]) == (["one"], 1)
+    changed = await client.ask("PATCH", "/v1/workers/one", {"slots": 8, "tags": ["gpu"], "queues": ["mail-*"]})
+    assert {name: changed.json[name] for name in ("slots", "free", "tags", "queues")} == {
+        "slots": 8,
+        "free": 8,
+        "tags": ["gpu"],
+        "queues": ["mail-*"],
+    }
+    assert (await client.ask("POST", "/v1/workers/one/drain")).json["state"] == "draining"
+    assert (await client.ask("POST", "/v1/workers/one/undrain")).json["state"] == "up"
+    assert (await client.get("/v1/workers/one")).json == changed.json
+
+
+async def test_a_policy_is_stored_by_version_as_lua_or_json_and_tested(node: Node) -> None:
+    client = node.client
+    lua = {"Content-Type": "text/x-lua"}
+    first = await client.ask("PUT", "/v1/policies/p", raw=b"return true", headers=lua)
+    assert (first.status, first.json["version"], first.json["at"]) == (200, 1, "2023-11-14T22:13:20.000Z")
+    assert (await client.ask("PUT", "/v1/policies/p", {"source": "return true"})).json == first.json
+    assert (await client.ask("PUT", "/v1/policies/p", {"source": "return 7"})).json["version"] == 2
+    assert (await client.get("/v1/policies/p")).json["source"] == "return 7"
+    assert "source" not in (await client.get("/v1/policies")).json["items"][0]
+    await client.add({"work": WORK, "id": "a", "policy": {"name": "p"}})
+    for task in ("a", {"work": WORK}):
+        test = await client.ask("POST", "/v1/policies/test", {"source": "return true", "task": task})
+        assert test.json["items"] == [{"worker": "one", "verdict": "bid", "score": 1.0, "text": ""}]
+    held = await client.ask("DELETE", "/v1/policies/p")
+    assert (held.status, held.code) == (409, "conflict")
+    await client.ask("POST", "/v1/tasks/delete", {"ids": ["a"]})
+    assert (await client.ask("DELETE", "/v1/policies/p")).json == {"name": "p"}
+
+
+async def test_announcements_are_filtered_by_group_and_their_data_is_untouched(node: Node) -> None:
+    who = {"task": "t", "action": "a1", "name": "web", "worker": "one", "at_ms": 1_700_000_000_000}
+    node.pool.announced = [{**who, "group": group, "data": {"ttl_ms": 5}} for group in ("g", "h")]
+    found = (await node.client.get("/v1/announcements?group=g")).json
+    assert [(one["group"], one["at"], one["data"]) for one in found["items"]] == [
+        ("g", "2023-11-14T22:13:20.000Z", {"ttl_ms": 5})
+    ]
+    assert (await node.client.get("/v1/announcements")).json["total"] == 2
+
+
+async def test_explain_says_why_worker_by_worker(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a", "tags": ["gpu"]})
+    node.pool.why["a"] = {"reason": "tags", "eta": {"at_ms": 1_700_000_000_000, "low_ms": 0, "high_ms": None}}
+    told = (await node.client.get("/v1/tasks/a/explain")).json
+    assert told["workers"] == [{"name": "one", "verdict": "tags", "detail": "has no gpu"}]
+    assert told["eta"] == {"at": "2023-11-14T22:13:20.000Z", "low": "1970-01-01T00:00:00.000Z", "high": None}
+
+
+SEED = b"""
+Group: shop
+Name: web
+Balancable: true
+Limit: 2
+Tags: [zone=eu-*, "!spot*"]
+Policy: |
+  PolicyFuncBase = function(state, task)
+    return state.worker.free
+  end
+Announce: |
+  function(state, task, action) return {port = 8080} end
+Work:
+  shell: exec ./serve --port 8080
+---
+- {id: b, work: {command: [echo, hi]}}
+"""
+
+
+@pytest.mark.parametrize("content_type", ["application/yaml", "text/yaml; charset=utf-8", "application/x-yaml"])
+async def test_tasks_may_come_as_yaml_with_the_capitals_of_the_design(node: Node, content_type: str) -> None:
+    added = await node.client.ask("POST", "/v1/events", raw=SEED, headers={"Content-Type": content_type})
+    assert (added.status, added.json["ids"][1]) == (201, "b")
+    task = (await node.client.get(f"/v1/tasks/{added.json['ids'][0]}")).json
+    shown = {name: task[name] for name in ("group", "name", "limit", "tags", "balancable", "work")}
+    assert shown == {
+        "group": "shop",
+        "name": "web",
+        "limit": 2,
+        "tags": ["zone=eu-*", "!spot*"],
+        "balancable": True,
+        "work": {"shell": "exec ./serve --port 8080"},
+    }
+    assert task["policy"].startswith("PolicyFuncBase = function")
+
+
 ADD = {"event": "ADD", "tasks": [{"work": WORK}]}
 BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/events", {}, 400, "invalid", "event is required"),
     ("POST", "/v1/events", [], 400, "invalid", "must be an object, not a list"),
-    ("POST", "/v1/events", {"event": "ADDD"}, 400, "invalid", "event must be one of ADD, DELETE"),
+    ("POST", "/v1/events", {"event": "ADDD"}, 400, "invalid", "event must be one of ADD, DELETE, BALANCE"),
     ("POST", "/v1/events", {"event": "ADD"}, 400, "invalid", "tasks is required"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": []}, 400, "invalid", "tasks must have 1 to 5000 items"),
     ("POST", "/v1/events", ADD | {"task": 1}, 400, "unknown_field", "did you mean tasks?"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": [{"work": WORK}] * 5001}, 413, "too_large", "at most 5000"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": [{"wrk": 1, "work": WORK}]}, 400, "unknown_field", "tasks[0].wrk"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": [{"work": WORK, "limit": "x"}]}, 400, "invalid", "tasks[0].limit"),
-    ("POST", "/v1/events?ids=0", ADD, 400, "unknown_field", "ids is not a known parameter of a JSON body"),
+    (
+        "POST",
+        "/v1/events?ids=0",
+        ADD,
+        400,
+        "unknown_field",
+        "ids is not a known parameter of a body that is not application/x-ndjson",
+    ),
     ("POST", "/v1/events", {"event": "DELETE"}, 400, "invalid", "exactly one of ids, match"),
     ("POST", "/v1/events", {"event": "DELETE", "ids": []}, 400, "invalid", "ids must have 1 to 1000 items"),
     ("POST", "/v1/events", {"event": "DELETE", "match": {}}, 400, "invalid", "match must have at least one filter"),
     ("POST", "/v1/tasks/delete", {"match": {"stat": "x"}}, 400, "unknown_field", "did you mean state?"),
     ("POST", "/v1/tasks/delete", {"match": {"state": ["x"]}}, 400, "invalid", "match.state[0] must be one of"),
     ("POST", "/v1/tasks/delete", {"ids": ["a"], "match": {"queue": "q"}}, 400, "invalid", "exactly one of"),
+    ("POST", "/v1/events", {"event": "BALANCE"}, 400, "invalid", "group is required"),
+    ("POST", "/v1/events", {"event": "BALANCE", "group": "g"}, 404, "not_found", "there is no task of group g"),
+    ("POST", "/v1/events", {"event": "BALANCE", "group": "g", "max": 0}, 400, "invalid", "max must be a whole number"),
+    ("POST", "/v1/events", {"event": "BALANCE", "group": "g", "dryrun": 1}, 400, "unknown_field", "mean dry_run?"),
+    ("POST", "/v1/tasks/kill", {"ids": ["x"]}, 404, "not_found", "there is no task x"),
+    ("POST", "/v1/tasks/kill", {"ids": ["a"], "to": "one"}, 400, "unknown_field", "to is not a known field"),
+    ("POST", "/v1/tasks/retry", {}, 400, "invalid", "exactly one of ids, match"),
+    ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": "two"}, 404, "not_found", "there is no worker two"),
+    ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": 7}, 400, "invalid", "to must be text"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"]}, 400, "invalid", "set is required"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {}}, 400, "invalid", "set must name at least one of queue, "),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"queue": None}}, 400, "invalid", "must name at least one"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"tag": []}}, 400, "unknown_field", "did you mean tags?"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"at": "5m"}}, 400, "invalid", "set.at must be a time"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"limit": 0}}, 400, "invalid", "set.limit must be"),
+    ("GET", "/v1/tasks/none/explain", None, 404, "not_found", "there is no task none"),
+    ("GET", "/v1/workers?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/workers/two", None, 404, "not_found", "there is no worker two"),
+    ("GET", "/v1/workers/a%2Fb", None, 404, "not_found", "there is no worker 'a/b'"),
+    ("PATCH", "/v1/workers/two", {"slots": 1}, 404, "not_found", "there is no worker two"),
+    ("PATCH", "/v1/workers/one", {}, 400, "invalid", "must name at least one of tags, queues, slots"),
+    ("PATCH", "/v1/workers/one", {"slots": -1}, 400, "invalid", "slots must be a whole number from 0"),
+    ("PATCH", "/v1/workers/one", {"slot": 1}, 400, "unknown_field", "did you mean slots?"),
+    ("POST", "/v1/workers/two/drain", None, 404, "not_found", "there is no worker two"),
+    ("POST", "/v1/workers/two/undrain", None, 404, "not_found", "there is no worker two"),
+    ("GET", "/v1/policies?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/policies/p", None, 404, "not_found", "there is no policy p"),
+    ("DELETE", "/v1/policies/p", None, 404, "not_found", "there is no policy p"),
+    ("PUT", "/v1/policies/p", {}, 400, "invalid", "source is required"),
+    ("PUT", "/v1/policies/p", {"source": "function("}, 400, "invalid", "line 1, column 9"),
+    ("PUT", "/v1/policies/a%2Fb", {"source": "x"}, 400, "invalid", "name must not hold '/'"),
+    ("POST", "/v1/policies/test", {"source": "x"}, 400, "invalid", "task is required"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": "none"}, 404, "not_found", "there is no task none"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": {"wrk": 1}}, 400, "invalid", "task.wrk is not a known field"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": "a", "worker": "two"}, 404, "not_found", "no worker two"),
+    ("GET", "/v1/announcements?grup=g", None, 400, "unknown_field", "did you mean group?"),
     ("POST", "/v1/tasks/dleete", {"ids": ["a"]}, 404, "not_found", "takes GET, HEAD, not POST"),
     ("GET", "/v1/bulk/b9", None, 404, "not_found", "there is no bulk b9"),
     ("GET", "/v1/tasks?state=done", None, 400, "invalid", "state must be one of"),
@@ -237,6 +421,7 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("GET", "/v1/tasks/none/log", None, 404, "not_found", "there is no task none"),
     ("GET", "/v1/tasks/a/log?stream=x", None, 400, "invalid", "stream must be one of stdout, stderr"),
     ("GET", "/v1/tasks/a/log?action=zz", None, 404, "not_found", "has no action zz"),
+    ("GET", "/v1/tasks/a/log?offset=-1", None, 400, "invalid", "offset must be a number of bytes"),
     ("GET", "/v1/tasks/a/result", None, 409, "conflict", "has no result"),
     ("GET", "/v1/stream?since=x", None, 400, "invalid", "since must be an index"),
     ("GET", "/v1/stream?event=A", None, 400, "invalid", "event must be kinds of events"),
@@ -264,14 +449,21 @@ async def test_a_bad_request_is_told_what_is_wrong_and_changes_nothing(
     node: Node, method: str, path: str, body: Any, status: int, code: str, words: str
 ) -> None:
     await node.client.add({"work": WORK, "id": "a"})
-    before = (dict(node.pool.records["a"]), node.pool.index, len(node.pool.records), len(node.pool.members))
+    before = (
+        dict(node.pool.records["a"]),
+        dict(node.pool.crew),
+        node.pool.index,
+        len(node.pool.records),
+        len(node.pool.members),
+    )
     answer = await node.client.ask(method, path, body)
     assert (answer.status, answer.code) == (status, code)
     problem = answer.json
     assert words in problem["detail"]
     assert (problem["status"], problem["type"]) == (status, f"urn:quvatlh:problem:{code}")
     assert problem.keys() == {"type", "title", "status", "code", "detail", "errors"}
-    assert before == (node.pool.records["a"], node.pool.index, len(node.pool.records), len(node.pool.members))
+    pool = node.pool
+    assert before == (pool.records["a"], pool.crew, pool.index, len(pool.records), len(pool.members))
     assert not node.broken
 
 
@@ -284,6 +476,7 @@ def test_the_table_of_bad_requests_names_every_route() -> None:
         assert any(method == route.method and leads_to(path, route.path) for method, path, *_ in BAD), route.path
 
 
+YAML = {"Content-Type": "application/yaml"}
 RAW: list[tuple[bytes, dict[str, str], int, str, str]] = [
     (b"", JSON, 400, "bad_request", "the body is malformed JSON"),
     (b"{", JSON, 400, "bad_request", "the body is malformed JSON"),
@@ -293,6 +486,13 @@ RAW: list[tuple[bytes, dict[str, str], int, str, str]] = [
     (b"[" * 100_000, JSON, 400, "bad_request", "the body is nested deeper than 64 levels"),
     (b" " * (BODY_BYTES_MAX + 1), JSON, 413, "too_large", "the body is over 4194304 bytes"),
     (b"{}", {"Content-Type": "text/plain"}, 400, "bad_request", "Content-Type must be application/json or"),
+    (b"a: [", YAML, 400, "bad_request", "the body: line 2, column 1: did not find"),
+    (b"work: {command: [a]}\nwork: 7", YAML, 400, "bad_request", "line 2, column 1: 'work' stands twice"),
+    (b"a: &a [*a]", YAML, 400, "bad_request", "the body: "),
+    (b"[" * 60_000, YAML, 400, "bad_request", "is nested more than 64 levels deep"),
+    (b"# nothing", YAML, 400, "invalid", "the body holds no task"),
+    (b"{event: ADD}", YAML, 400, "invalid", "tasks[0].event is not a known field"),
+    (b"#" * 65_537, YAML, 413, "too_large", "a body of YAML may have 65536 bytes"),
     (b"{}", {"Content-Type": "application/json; charset=latin-1"}, 400, "bad_request", "in UTF-8"),
     (b"{}", JSON | {"Content-Encoding": "gzip"}, 400, "bad_request", "compressed bodies are not taken"),
 ]
