@@ -71,7 +71,7 @@ def backup(session: Session, file: str, *, force: bool) -> None:
 
     async def work(client: Client) -> int:
         with progress("backup", session.around, in_bytes=True) as report:
-            return await client.backup().to(file, lambda size: report(size, None))
+            return await client.backup().to(file, report)
 
     size = session.run(work)
     if session.as_json:
