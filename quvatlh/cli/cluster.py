@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.printing import GAP, Table, count, plain, print_json, say
 from quvatlh.cli.progress import progress
 from quvatlh.cli.restore import restore
@@ -18,7 +19,7 @@ from quvatlh.client import Client
 Json = dict[str, Any]
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def cluster() -> None:
     """Nodes, backup and restore."""
 

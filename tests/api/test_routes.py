@@ -222,7 +222,7 @@ async def test_verbs_say_what_matched_and_what_was_done(node: Node) -> None:
     retried = await client.ask("POST", "/v1/tasks/retry", {"match": {"error": "killed"}})
     assert (retried.json["matched"], retried.json["done"]) == (3, 3)
     moved = await client.ask("POST", "/v1/tasks/relocate", {"ids": ["t0"], "to": "one"})
-    assert (moved.json["done"], node.pool.records["t0"]["worker"]) == (1, "one")
+    assert (moved.json["done"], node.pool.placed["t0"]) == (1, "one")
     assert (await client.ask("POST", "/v1/tasks/relocate", {"ids": ["t1"]})).json["done"] == 1
 
 
@@ -244,10 +244,10 @@ async def test_balance_tells_its_moves_and_a_dry_run_makes_none(node: Node) -> N
     plan = await node.client.ask("POST", "/v1/events", event | {"dry_run": True})
     moves = [{"task": "t0", "from": "one", "to": "two"}, {"task": "t1", "from": "one", "to": "two"}]
     assert (plan.status, plan.json) == (200, {"moves": moves, "index": None})
-    assert node.pool.records["t0"]["worker"] == "one"
+    assert node.pool.placed["t0"] == "one"
     done = await node.client.ask("POST", "/v1/events", event | {"max": 1})
     assert done.json == {"moves": moves[:1], "index": node.pool.index}
-    assert node.pool.records["t0"]["worker"] == "two"
+    assert node.pool.placed["t0"] == "two"
 
 
 async def test_workers_are_listed_changed_drained_and_back(node: Node) -> None:

@@ -36,6 +36,8 @@ class FakeMarket(Gate):
         self.stored: dict[str, Json] = {}
         """Policies."""
         self.announced: list[Json] = []
+        self.placed: dict[str, str] = {}
+        """Task -> worker."""
         self.why: dict[str, Json] = {}
         """Task -> what `explain` says, where a test says it."""
 
@@ -52,7 +54,7 @@ class FakeMarket(Gate):
             "state": record["state"],
             "reason": record["state"],
             "text": f"it is {record['state']}",
-            "position": 0 if record["state"] == "pending" else None,
+            "position": 1 if record["state"] == "pending" else None,
             "holders": [],
             "workers": workers,
             "eta": None,
@@ -120,16 +122,16 @@ class FakeMarket(Gate):
         if not held:
             raise Rejected("not_found", f"there is no task of group {group}")
         load = Counter({name: 0 for name, one in self.crew.items() if one["state"] == "up"})
-        load.update(one["worker"] for one in held if one.get("worker"))
+        load.update(self.placed[one["id"]] for one in held if one["id"] in self.placed)
         moves: list[Json] = []
         for record in held:
-            source, target = record.get("worker"), min(load, key=lambda name: (load[name], name))
+            source, target = self.placed.get(record["id"]), min(load, key=lambda name: (load[name], name))
             if source and load[source] - load[target] > 1 and len(moves) < (most or len(held)):
                 moves.append({"task": record["id"], "from": source, "to": target})
                 load[source] -= 1
                 load[target] += 1
                 if not dry_run:
-                    record["worker"] = target
+                    self.placed[record["id"]] = target
         self.index += not dry_run
         return Balanced(moves, None if dry_run else self.index)
 
@@ -148,7 +150,7 @@ class FakeMarket(Gate):
         if of["state"] != "up":
             return {"name": of["name"], "verdict": of["state"], "detail": ""}
         if missing:
-            return {"name": of["name"], "verdict": "tags", "detail": f"has no {', '.join(missing)}"}
+            return {"name": of["name"], "verdict": "tags", "detail": ", ".join(missing)}
         return {"name": of["name"], "verdict": "would_run" if of["free"] else "slots", "detail": ""}
 
 

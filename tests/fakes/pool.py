@@ -102,7 +102,7 @@ class FakePool(FakeMarket):
 
     async def tasks(self, call: Call, query: TaskQuery) -> Page:
         await self._enter(call)
-        found = [record for record in self.records.values() if _holds(record, query.wanted)]
+        found = [record for record in self.records.values() if self._holds(record, query.wanted)]
         found.sort(key=lambda record: (_sort_key(record, query.sort), record["id"]), reverse=query.descending)
         if query.cursor is not None and not query.cursor.isdigit():
             raise Rejected("invalid", "the cursor is none of this list", [FieldError("cursor", "is none of this list")])
@@ -118,7 +118,7 @@ class FakePool(FakeMarket):
         await self._enter(call)
         counts: dict[Any, int] = {}
         for record in self.records.values():
-            if _holds(record, wanted):
+            if self._holds(record, wanted):
                 value = record.get(by, record["spec"].get(by))
                 counts[value] = counts.get(value, 0) + 1
         ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
@@ -242,7 +242,7 @@ class FakePool(FakeMarket):
 
     def _act(self, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
         if isinstance(which, TaskFilter):
-            ids = [task_id for task_id, record in self.records.items() if _holds(record, which)]
+            ids = [task_id for task_id, record in self.records.items() if self._holds(record, which)]
         else:
             ids = list(dict.fromkeys(which))
             missing = [FieldError("ids", f"there is no task {each}") for each in ids if each not in self.records]
@@ -271,9 +271,30 @@ class FakePool(FakeMarket):
             record |= {name: changes.pop(name) for name in ("at_ms", "expires_ms") if name in changes}
             record["spec"] |= changes
         else:
-            record |= {"state": "pending", "finished_at_ms": None, "error": None, "worker": turn.to}
+            record |= {"state": "pending", "finished_at_ms": None, "error": None}
+            self.placed.pop(record["id"], None)
+            if turn.to is not None:
+                self.placed[record["id"]] = turn.to
             self._tell("task.relocated" if turn.verb == "relocate" else "task.ready", record)
         return True
+
+    def _holds(self, record: Json, wanted: TaskFilter) -> bool:
+        spec = record["spec"]
+        is_equal = {
+            "queue": spec.get("queue", "default"),
+            "group": spec.get("group", "default"),
+            "name": spec.get("name", record["id"]),
+            "key": spec.get("key"),
+            "worker": self.placed.get(record["id"]),
+            "error": (record.get("error") or {}).get("code"),
+        }
+        return (
+            (not wanted.state or record["state"] in wanted.state)
+            and all(getattr(wanted, name) in {None, value} for name, value in is_equal.items())
+            and (wanted.tag is None or wanted.tag in spec.get("tags", ()))
+            and (wanted.created_after is None or record["created_at_ms"] > wanted.created_after)
+            and (wanted.q is None or wanted.q in repr(record))
+        )
 
     def _tell(self, kind: str, record: Json) -> None:
         self.index += 1
@@ -328,25 +349,6 @@ def _sort_key(record: Json, sort: str) -> int:
     if sort == "priority":
         return int(record["spec"].get("priority", 0))
     return int(record.get(f"{sort}_ms") or 0)
-
-
-def _holds(record: Json, wanted: TaskFilter) -> bool:
-    spec = record["spec"]
-    is_equal = {
-        "queue": spec.get("queue", "default"),
-        "group": spec.get("group", "default"),
-        "name": spec.get("name", record["id"]),
-        "key": spec.get("key"),
-        "worker": record.get("worker"),
-        "error": (record.get("error") or {}).get("code"),
-    }
-    return (
-        (not wanted.state or record["state"] in wanted.state)
-        and all(getattr(wanted, name) in {None, value} for name, value in is_equal.items())
-        and (wanted.tag is None or wanted.tag in spec.get("tags", ()))
-        and (wanted.created_after is None or record["created_at_ms"] > wanted.created_after)
-        and (wanted.q is None or wanted.q in repr(record))
-    )
 
 
 async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
