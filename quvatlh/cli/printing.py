@@ -140,7 +140,8 @@ def between(start: str | None, end: str | None) -> str:
     """How long something took; empty when it did not."""
     if not start or not end:
         return ""
-    return span(max((_moment(end) - _moment(start)).total_seconds(), 0.0))
+    seconds = max((_moment(end) - _moment(start)).total_seconds(), 0.0)
+    return f"{seconds:.2g}s" if 1 <= seconds < 9.95 else span(seconds)
 
 
 def when(text: str | None, now_ms: int) -> str:
