@@ -70,6 +70,16 @@ def test_a_new_task_may_have_every_field_of_the_contract() -> None:
     assert DOCUMENT["components"]["schemas"]["NewTask"]["properties"].keys() == FIELDS.keys()
 
 
+def test_headers_that_mean_something_are_described() -> None:
+    def described(path: str, status: str = "200") -> set[str]:
+        return set(DOCUMENT["paths"][path]["get"]["responses"][status]["headers"])
+
+    assert described("/v1/tasks/{id}/log") == {"Quvatlh-Action", "Quvatlh-Offset", "Quvatlh-Log"}
+    assert "Quvatlh-Index" in described("/v1/cluster/backup")
+    assert described("/v1/tasks", "503") == {"Retry-After"}
+    assert described("/v1/tasks", "401") == {"WWW-Authenticate"}
+
+
 def fits(answer_schema: str, value: object) -> None:
     jsonschema_rs.validator_for(schema_at({"$ref": f"#/components/schemas/{answer_schema}"})).validate(value)
 

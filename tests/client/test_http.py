@@ -170,3 +170,13 @@ async def test_ids_are_quoted_in_paths_and_lists_in_queries() -> None:
         paths = [one.path.partition("deadline=")[0] for one in only.asked]
     assert paths[0] == "/v1/tasks/a%2Fb%3Fc%20d?"
     assert paths[1] == "/v1/tasks?state=pending%2Crunning&q=a%26b&eta=1&"
+
+
+async def test_a_question_by_post_is_never_in_doubt() -> None:
+    async with node(drops(), answers({"items": []})) as only, client(only.url) as asker:
+        assert await asker.test_policy("return true", "t") == []
+    assert only.keys == [None, None]
+    async with node(*[drops()] * 30) as only, client(only.url, time=Time(), deadline_s=1.0) as asker:
+        with pytest.raises(Unreachable):
+            await asker.test_policy("return true", "t")
+        only.script.clear()

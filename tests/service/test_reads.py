@@ -100,6 +100,19 @@ async def test_an_output_goes_on_at_an_offset_wherever_it_is_kept(tmp_path: Path
         assert (await text(lost.chunks), lost.tail_only, lost.offset) == (b"it", True, 7)
 
 
+async def test_what_a_lost_action_wrote_is_still_with_its_owner(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task = await running(follower, master)
+        _written(follower, b"so far")
+        switchboard.cut("n2")
+        master.clock.advance(10)
+        await master.node.presence._look()
+        await master.until_state(task, "pending")
+        switchboard.heal()
+        output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
+        assert (await text(output.chunks), output.tail_only) == (b"so far", False)
+
+
 @pytest.mark.parametrize(
     ("tail", "total", "offset", "rest"),
     [
