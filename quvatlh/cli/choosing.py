@@ -82,7 +82,7 @@ def act(
                 for start in range(0, len(choice.ids), IDS_MAX):
                     part = await client.act(verb, ids=choice.ids[start : start + IDS_MAX], to=to, changes=changes)
                     done = Done(done.matched + part.matched, done.done + part.done, part.index)
-                    report(start + IDS_MAX, len(choice.ids))
+                    report(min(start + IDS_MAX, len(choice.ids)), len(choice.ids))
                 return done
 
     done = session.run(work)

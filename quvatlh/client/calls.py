@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from quvatlh.client import streams
+from quvatlh.client.errors import Rejected, Unknown
 from quvatlh.client.http import Answer, Http, Options, Request, new_key
 from quvatlh.client.segments import segments
 from quvatlh.client.streams import Download, Event, Log
@@ -149,11 +150,21 @@ class Client:
         if "bulk" not in given:
             return Done(given["matched"], given["done"], given["index"])
         while True:
-            bulk = await self._read(_path("/v1/bulk", given["bulk"]), {})
+            bulk = await self._bulk(given["bulk"])
             on_progress(bulk["done"], bulk["matched"])
             if bulk["state"] == "done":
                 return Done(bulk["matched"], bulk["done"], None)
             await asyncio.sleep(POLL_S)
+
+    async def _bulk(self, bulk_id: str) -> Json:
+        """How far it is. Only the node that works it off knows."""
+        try:
+            return await self._read(_path("/v1/bulk", bulk_id), {})
+        except Rejected as problem:
+            if problem.code != "not_found":
+                raise
+            words = "the node that worked it off was lost: what it did is done, and the same again does the rest"
+            raise Unknown("unknown", words, url=problem.url) from problem
 
     # --- placement ---
 

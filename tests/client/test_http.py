@@ -180,3 +180,16 @@ async def test_a_question_by_post_is_never_in_doubt() -> None:
         with pytest.raises(Unreachable):
             await asker.test_policy("return true", "t")
         only.script.clear()
+
+
+async def test_a_bulk_is_waited_for_and_in_doubt_when_its_node_is_lost() -> None:
+    working = answers({"id": "b1", "matched": 9, "done": 4, "state": "working"})
+    done = answers({"id": "b1", "matched": 9, "done": 9, "state": "done"})
+    seen: list[tuple[int, int]] = []
+    async with node(answers({"bulk": "b1"}, 202), working, done) as only, client(only.url) as asker:
+        found = await asker.act("kill", match={"queue": "q"}, on_progress=lambda *each: seen.append(each))
+    assert ((found.matched, found.done, found.index), seen) == ((9, 9, None), [(4, 9), (9, 9)])
+    unknown = problem(404, "not_found", "this node knows no bulk b1")
+    async with node(answers({"bulk": "b1"}, 202), unknown) as only, client(only.url) as asker:
+        with pytest.raises(Unknown, match="the same again does the rest"):
+            await asker.act("kill", match={"queue": "q"})
