@@ -105,14 +105,15 @@ class Exchange:
             return Call(self.principal, key=key)
         return Call(self.principal, query.get("deadline_ms", DEADLINE_MS), query.get("consistent", False), key)
 
-    def key(self, body: bytes, part: str = "") -> RequestKey | None:
-        """By the client's Idempotency-Key; None when he sent none."""
+    def key(self, body: bytes = b"", part: str = "") -> RequestKey | None:
+        """By the client's Idempotency-Key; None when he sent none. What the address names is part of what was asked."""
         given = self.request.headers.get("Idempotency-Key")
         if given is None:
             return None
         if _KEY.fullmatch(given) is None:
             raise Rejected("bad_request", "Idempotency-Key must be 1 to 128 visible ASCII characters")
-        digest = hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+        asked = "\0".join((*self.path.values(), "")).encode() + body
+        digest = hashlib.blake2b(asked, digest_size=DIGEST_BYTES).digest()
         return RequestKey(self.principal.name, f"{self.route.method} {self.route.path}", f"{given}{part}", digest)
 
     def content_type(self) -> str:

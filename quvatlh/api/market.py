@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from quvatlh.api import shapes, tasks
-from quvatlh.api.checks import Fault, Faults, Field, Kind, faults_of, integer, list_of, named, object_of, rejected, text
+from quvatlh.api.checks import Fault, Field, Kind, integer, list_of, named, object_of, rejected, text
 from quvatlh.api.exchange import JSON, LUA, Exchange
 from quvatlh.api.params import Param
 from quvatlh.api.tasks import ID, TASK
@@ -81,7 +81,7 @@ async def drain(exchange: Exchange) -> web.StreamResponse:
     """Or the opposite, by the last part of its route's path."""
     name = _name(exchange, "worker")
     draining = exchange.route.path.endswith("/drain")
-    worker = await exchange.pool.patch_worker(exchange.call(exchange.key(name.encode())), name, {"draining": draining})
+    worker = await exchange.pool.patch_worker(exchange.call(exchange.key()), name, {"draining": draining})
     return exchange.answer(shapes.wire(worker))
 
 
@@ -114,12 +114,12 @@ async def _source(exchange: Exchange) -> tuple[str, Any]:
     except UnicodeDecodeError as error:
         raise Rejected("bad_request", f"the body is not UTF-8 at byte {error.start}") from None
     except ValueError as error:
-        raise rejected(list(faults_of(Faults(Fault("", str(error))), ".source"))) from None
+        raise rejected([Fault(".source", str(error))]) from None
 
 
 async def delete_policy(exchange: Exchange) -> web.StreamResponse:
     name = _name(exchange, "policy")
-    await exchange.pool.delete_policy(exchange.call(exchange.key(name.encode())), name)
+    await exchange.pool.delete_policy(exchange.call(exchange.key()), name)
     return exchange.answer({"name": name})
 
 

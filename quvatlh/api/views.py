@@ -104,7 +104,7 @@ async def post_member(exchange: Exchange) -> web.StreamResponse:
 
 
 async def delete_member(exchange: Exchange) -> web.StreamResponse:
-    call = exchange.call(exchange.key(exchange.path["id"].encode()))
+    call = exchange.call(exchange.key())
     return exchange.answer(shapes.wire(await exchange.pool.remove_member(call, exchange.path["id"])))
 
 

@@ -266,6 +266,28 @@ async def test_workers_are_listed_changed_drained_and_back(node: Node) -> None:
     assert (await client.get("/v1/workers/one")).json == changed.json
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "/v1/workers/{}", {"slots": 5}),
+        ("POST", "/v1/workers/{}/drain", None),
+        ("PUT", "/v1/policies/{}", {"source": "return true"}),
+        ("DELETE", "/v1/policies/{}", None),
+    ],
+)
+async def test_a_key_stands_for_one_name_only(node: Node, method: str, path: str, body: Any) -> None:
+    node.pool.crew["two"] = worker("two")
+    for name in ("one", "two"):
+        await node.client.ask("PUT", f"/v1/policies/{name}", {"source": "return 7"})
+    key = {"Idempotency-Key": "k"}
+    assert (await node.client.ask(method, path.format("one"), body, headers=key)).status == 200
+    assert node.pool.calls[-1].key is not None
+    first = node.pool.calls[-1].key.digest
+    await node.client.ask(method, path.format("two"), body, headers=key)
+    assert node.pool.calls[-1].key is not None
+    assert node.pool.calls[-1].key.digest != first
+
+
 async def test_a_policy_is_stored_by_version_as_lua_or_json_and_tested(node: Node) -> None:
     client = node.client
     lua = {"Content-Type": "text/x-lua"}
@@ -283,6 +305,25 @@ async def test_a_policy_is_stored_by_version_as_lua_or_json_and_tested(node: Nod
     assert (held.status, held.code) == (409, "conflict")
     await client.ask("POST", "/v1/tasks/delete", {"ids": ["a"]})
     assert (await client.ask("DELETE", "/v1/policies/p")).json == {"name": "p"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "content_type", "code", "words"),
+    [
+        (b"return \xff", "text/x-lua", "bad_request", "the body is not UTF-8 at byte 7"),
+        (b"", "text/x-lua", "invalid", "source must be 1 to"),
+        (b"return \0", "text/x-lua", "invalid", "source must not hold NUL"),
+        (b"return function(", "text/x-lua", "invalid", "line 1, column 9"),
+        (b"return 1", "text/plain", "bad_request", "must be application/json or text/x-lua in UTF-8"),
+    ],
+)
+async def test_a_source_that_cannot_be_taken_is_told(
+    node: Node, raw: bytes, content_type: str, code: str, words: str
+) -> None:
+    answer = await node.client.ask("PUT", "/v1/policies/p", raw=raw, headers={"Content-Type": content_type})
+    assert (answer.status, answer.code) == (400, code)
+    assert words in answer.json["detail"]
+    assert node.pool.stored == {}
 
 
 async def test_announcements_are_filtered_by_group_and_their_data_is_untouched(node: Node) -> None:
