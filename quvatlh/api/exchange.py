@@ -28,7 +28,18 @@ BODIES_MAX: Final = 64
 """NDJSON bodies at once: each may hold some megabytes of memory."""
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
-NDJSON_NAMES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl"})
+YAML: Final = "application/yaml"
+LUA: Final = "text/x-lua"
+ALIASES: Final[Mapping[str, str]] = {
+    "application/ndjson": NDJSON,
+    "application/jsonl": NDJSON,
+    "application/x-yaml": YAML,
+    "text/yaml": YAML,
+    "text/x-yaml": YAML,
+    "text/lua": LUA,
+    "application/x-lua": LUA,
+}
+"""Other names of content types, as programs write them."""
 HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 JSON_HEADERS: Final = {"Content-Type": JSON, **HEADERS}
 DIGEST_BYTES: Final = 16
@@ -65,8 +76,10 @@ class Route(NamedTuple):
     body: Kind | None = None
     open: bool = False
     """No token needed."""
-    lines: bool = False
-    """Takes NDJSON too."""
+    also: Mapping[str, str] = {}
+    """Content types that it takes beside JSON, and what stands in them."""
+    headers: Mapping[str, str] = {}
+    """Of a 2xx answer: what each says."""
     remembered: bool = False
     """Takes an Idempotency-Key."""
     streams: bool = False
@@ -92,14 +105,15 @@ class Exchange:
             return Call(self.principal, key=key)
         return Call(self.principal, query.get("deadline_ms", DEADLINE_MS), query.get("consistent", False), key)
 
-    def key(self, body: bytes, part: str = "") -> RequestKey | None:
-        """By the client's Idempotency-Key; None when he sent none."""
+    def key(self, body: bytes = b"", part: str = "") -> RequestKey | None:
+        """By the client's Idempotency-Key; None when he sent none. What the address names is part of what was asked."""
         given = self.request.headers.get("Idempotency-Key")
         if given is None:
             return None
         if _KEY.fullmatch(given) is None:
             raise Rejected("bad_request", "Idempotency-Key must be 1 to 128 visible ASCII characters")
-        digest = hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+        asked = "\0".join((*self.path.values(), "")).encode() + body
+        digest = hashlib.blake2b(asked, digest_size=DIGEST_BYTES).digest()
         return RequestKey(self.principal.name, f"{self.route.method} {self.route.path}", f"{given}{part}", digest)
 
     def content_type(self) -> str:
@@ -108,9 +122,10 @@ class Exchange:
         given = headers.get("Content-Type", "")
         name, _, rest = given.partition(";")
         name = name.strip().lower()
-        taken = NDJSON_NAMES | {JSON} if self.route.lines else {JSON}
+        name = ALIASES.get(name, name)
+        taken = (JSON, *self.route.also)
         if name not in taken or (rest.strip() and "utf-8" not in rest.lower()):
-            what = f"{JSON} or {NDJSON}" if self.route.lines else JSON
+            what = " or ".join(taken)
             raise Rejected("bad_request", f"Content-Type must be {what} in UTF-8, not {given[:100] or 'missing'}")
         if headers.get("Content-Encoding", "identity") != "identity":
             raise Rejected("bad_request", "compressed bodies are not taken: send it without Content-Encoding")
@@ -120,7 +135,7 @@ class Exchange:
         """The checked body, and the name under which the write is remembered."""
         if not content_type:
             self.content_type()
-        raw = await self._body()
+        raw = await self.body()
         try:
             value = decode(raw)
         except ValueError as error:
@@ -128,7 +143,8 @@ class Exchange:
         assert self.route.body is not None
         return checked(self.route.body, value), self.key(raw)
 
-    async def _body(self) -> bytes:
+    async def body(self) -> bytes:
+        """All of it, bounded."""
         if (self.request.content_length or 0) > BODY_BYTES_MAX:
             raise _body_too_large()
         content = self.invite()
@@ -159,10 +175,12 @@ class Exchange:
     def answer(self, value: object, status: int = 200) -> web.Response:
         return web.Response(body=encode(value), status=status, headers=JSON_HEADERS)
 
-    async def start(self, content_type: str, **headers: str) -> web.StreamResponse:
+    async def start(
+        self, content_type: str, headers: Mapping[str, str] = {}, size_bytes: int | None = None
+    ) -> web.StreamResponse:
         """An answer whose body comes piece by piece. From here on a problem can only end the connection."""
-        sent = HEADERS | {"Content-Type": content_type} | {name.replace("_", "-"): v for name, v in headers.items()}
-        response = web.StreamResponse(headers=sent)
+        response = web.StreamResponse(headers=HEADERS | {"Content-Type": content_type} | dict(headers))
+        response.content_length = size_bytes
         await response.prepare(self.request)
         return response
 

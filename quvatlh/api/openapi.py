@@ -15,6 +15,14 @@ from quvatlh.service.pool import CODES
 PROBLEM: Final = "application/problem+json"
 PROBLEMS: Final = sorted(set(CODES.values()))
 
+_AGAIN: Final = {"Retry-After": "seconds until it may go better"}
+PROBLEM_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"WWW-Authenticate": "how to prove oneself"},
+    404: {"Allow": "the methods that the address takes, where it is the method that is wrong"},
+    429: _AGAIN,
+    503: _AGAIN,
+}
+
 _TEXT: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _TIME: Final = {"type": ["string", "null"], "format": "date-time"}
@@ -73,6 +81,30 @@ _ACTION: Final = {
     "announcement": {},
     "output_tail": {"type": ["string", "null"]},
 }
+_MOVE: Final = dict.fromkeys(("task", "from", "to"), _TEXT)
+_EXPLAINED: Final = {
+    "state": _TEXT,
+    "reason": _TEXT,
+    "text": _TEXT,
+    "position": {"type": ["integer", "null"]},
+    "holders": _IDS,
+    "workers": {"type": "array", "items": _answer({"name": _TEXT, "verdict": _TEXT, "detail": {}})},
+    "eta": {"type": ["object", "null"]},
+}
+_WORKER: Final = {
+    "name": _TEXT,
+    "node": _TEXT,
+    "role": {"enum": ["node", "worker"]},
+    "state": {"enum": ["up", "draining", "lost"]},
+    "tags": _IDS,
+    "adapters": _IDS,
+    "slots": _COUNT,
+    "free": _COUNT,
+    "queues": _IDS,
+    "facts": {"type": "object"},
+}
+_POLICY: Final = {"name": _TEXT, "version": _COUNT, "digest": _TEXT, "at": _TIME, "source": _TEXT}
+_ANNOUNCEMENT: Final = {**dict.fromkeys(("task", "action", "group", "name", "worker"), _TEXT), "at": _TIME, "data": {}}
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
 _GROUPS: Final = _answer(
     {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
@@ -88,7 +120,8 @@ SCHEMAS: Final[Mapping[str, Any]] = {
         ("from", "to"),
     ),
     "Done": _answer({"matched": _COUNT, "done": _COUNT, "index": _COUNT}),
-    "AddedOrDone": {"oneOf": [_ref("Added"), _ref("Done")]},
+    "Balanced": _answer({"moves": {"type": "array", "items": _answer(_MOVE)}, "index": {"type": ["integer", "null"]}}),
+    "EventDone": {"oneOf": [_ref("Added"), _ref("Done"), _ref("Balanced")]},
     "BulkStarted": _answer({"bulk": _TEXT}),
     "Bulk": _answer({"id": _TEXT, "matched": _COUNT, "done": _COUNT, "state": {"enum": ["working", "done"]}}),
     "Task": _answer(_TASK),
@@ -96,6 +129,18 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "TasksOrGroups": {"oneOf": [_ref("Tasks"), _GROUPS]},
     "Action": _answer(_ACTION),
     "Actions": _list("Action"),
+    "Explained": _answer(_EXPLAINED),
+    "Worker": _answer(_WORKER),
+    "Workers": _list("Worker"),
+    "Policy": _answer(_POLICY, ("name", "version", "digest", "at")),
+    "Policies": _list("Policy"),
+    "PolicyTest": _answer(
+        {"worker": _TEXT, "verdict": _TEXT, "score": {"type": ["number", "null"]}, "text": {"type": ["string", "null"]}}
+    ),
+    "PolicyTests": _list("PolicyTest"),
+    "Announcement": _answer(_ANNOUNCEMENT),
+    "Announcements": _list("Announcement"),
+    "Deleted": _answer({"name": _TEXT}),
     "Cluster": _answer(
         {
             "master": {"type": ["string", "null"]},
@@ -172,8 +217,8 @@ def _parameter(name: str, param: Param) -> dict[str, Any]:
 def _request(route: Route) -> dict[str, Any]:
     assert route.body is not None
     content: dict[str, Any] = {JSON: {"schema": dict(route.body.schema)}}
-    if route.lines:
-        content[NDJSON] = {"schema": {"type": "string", "description": "one NewTask a line"}}
+    for content_type, about in route.also.items():
+        content[content_type] = {"schema": {"type": "string", "description": about}}
     return content
 
 
@@ -182,8 +227,19 @@ def _responses(route: Route) -> dict[str, Any]:
     for status, name in route.answers.items():
         is_type = "/" in name
         content: dict[str, Any] = {name: {"schema": _TEXT}} if is_type else {JSON: {"schema": _ref(name)}}
-        if route.lines and status == 200:
+        if NDJSON in route.also and status == 200:
             content[NDJSON] = {"schema": {"type": "string", "description": "one AddedLine a cut"}}
         responses[str(status)] = {"description": route.about, "content": content}
-    problem = {"description": "A problem", "content": {PROBLEM: {"schema": _ref("Problem")}}}
-    return responses | {str(status): problem for status in PROBLEMS if str(status) not in responses}
+        if route.headers:
+            responses[str(status)]["headers"] = _headers(route.headers)
+    return responses | {str(status): _problem(status) for status in PROBLEMS if str(status) not in responses}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    codes = ", ".join(code for code, of in CODES.items() if of == status)
+    described: dict[str, Any] = {"description": codes, "content": {PROBLEM: {"schema": _ref("Problem")}}}
+    return described | ({"headers": _headers(PROBLEM_HEADERS[status])} if status in PROBLEM_HEADERS else {})
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    return {name: {"description": about, "schema": _TEXT} for name, about in headers.items()}

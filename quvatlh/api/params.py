@@ -61,7 +61,14 @@ def _limit(given: str) -> int:
     return int(given)
 
 
+def _offset(given: str) -> int:
+    if not (given.isascii() and given.isdigit() and len(given) <= 15):
+        raise ValueError("must be a number of bytes")
+    return int(given)
+
+
 _STATE = choice(*_STATES)
+OFFSET: Final = Kind(_offset, {"type": "integer", "minimum": 0, "maximum": 10**15 - 1})
 _ONE: Final = "|".join(_STATES)
 FLAG: Final = Kind(_flag, {"type": "string", "enum": ["0", "1", "true", "false"]})
 STATES: Final = Kind(_states, {"type": "string", "pattern": f"^({_ONE})(,({_ONE}))*$", "description": "one or more"})

@@ -3,51 +3,121 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from quvatlh.api import meter, ops, stream, views
+from quvatlh.api import events, market, meter, ops, stream, views
 from quvatlh.api.checks import choice
-from quvatlh.api.exchange import Route
-from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, WAIT, Param, decoded
+from quvatlh.api.exchange import Handler, Route
+from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, OFFSET, WAIT, Param, decoded
 from quvatlh.api.tasks import ID
+from quvatlh.service.pool import Verb
 
 LOG_PARAMS: Final = {
     "follow": Param(FLAG, about="until the action has ended"),
     "stream": Param(choice("stdout", "stderr")),
     "action": Param(ID, about="else the last one"),
+    "offset": Param(OFFSET, about="the first byte wanted: to go on where an answer broke off"),
 }
 IDS_PARAM: Final = {"ids": Param(FLAG, about="NDJSON: 0 leaves ids out of the answers")}
 DONE: Final = {200: "Done", 202: "BulkStarted"}
+ABOUT_VERBS: Final[Mapping[Verb, str]] = {
+    "retry": "Failed tasks begin anew",
+    "kill": "Stop runs; their tasks have failed",
+    "delete": "Stop and delete tasks",
+    "relocate": "Move tasks away from their workers, or to one",
+    "update": "Change tasks as they stand",
+}
+
+
+def _route(method: str, path: str, handler: Handler, about: str, answer: str, **more: Any) -> Route:
+    """One that answers 200 and nothing else."""
+    return Route(method, path, handler, about, {200: answer}, **more)
+
 
 ROUTES: Final[Sequence[Route]] = (
     Route(
         "POST",
         "/v1/events",
-        views.post_events,
-        "Add or delete tasks",
-        {200: "AddedOrDone", 201: "Added", 202: "BulkStarted"},
+        events.post_events,
+        "Add, delete or balance tasks",
+        {200: "EventDone", 201: "Added", 202: "BulkStarted"},
         IDS_PARAM,
-        views.EVENT,
-        lines=True,
+        events.EVENT,
+        also=events.EVENT_TYPES,
         remembered=True,
     ),
-    Route("GET", "/v1/tasks", views.get_tasks, "List, filter, count", {200: "TasksOrGroups"}, LIST_PARAMS),
-    Route("GET", "/v1/tasks/{id}", views.get_task, "One task; wait for its end", {200: "Task"}, {"wait": WAIT}),
-    Route("GET", "/v1/tasks/{id}/actions", views.get_actions, "All its runs", {200: "Actions"}),
-    Route("GET", "/v1/tasks/{id}/log", views.get_log, "What a run wrote", {200: views.TEXT}, LOG_PARAMS, streams=True),
-    Route("GET", "/v1/tasks/{id}/result", views.get_result, "The value it succeeded with", {200: "Anything"}),
-    Route("POST", "/v1/tasks/delete", views.post_verb, "Delete tasks", DONE, {}, views.VERB, remembered=True),
-    Route("GET", "/v1/bulk/{id}", views.get_bulk, "How far a bulk verb is", {200: "Bulk"}),
-    Route(
+    _route("GET", "/v1/tasks", views.get_tasks, "List, filter, count", "TasksOrGroups", params=LIST_PARAMS),
+    _route("GET", "/v1/tasks/{id}", views.get_task, "One task; wait for its end", "Task", params={"wait": WAIT}),
+    _route("GET", "/v1/tasks/{id}/explain", market.get_explain, "Why it is not running", "Explained"),
+    _route("GET", "/v1/tasks/{id}/actions", views.get_actions, "All its runs", "Actions"),
+    _route(
+        "GET",
+        "/v1/tasks/{id}/log",
+        views.get_log,
+        "What a run wrote",
+        views.TEXT,
+        params=LOG_PARAMS,
+        headers=views.LOG_HEADERS,
+        streams=True,
+    ),
+    _route("GET", "/v1/tasks/{id}/result", views.get_result, "The value it succeeded with", "Anything"),
+    *(
+        Route("POST", f"/v1/tasks/{verb}", events.post_verb, about, DONE, {}, events.VERB_BODIES[verb], remembered=True)
+        for verb, about in ABOUT_VERBS.items()
+    ),
+    _route("GET", "/v1/bulk/{id}", events.get_bulk, "How far a bulk verb is", "Bulk"),
+    _route("GET", "/v1/workers", market.get_workers, "Workers", "Workers"),
+    _route("GET", "/v1/workers/{name}", market.get_worker, "One worker", "Worker"),
+    _route(
+        "PATCH",
+        "/v1/workers/{name}",
+        market.patch_worker,
+        "Change tags, queues, slots",
+        "Worker",
+        body=market.WORKER,
+        remembered=True,
+    ),
+    _route("POST", "/v1/workers/{name}/drain", market.drain, "Finish, take nothing new", "Worker", remembered=True),
+    _route("POST", "/v1/workers/{name}/undrain", market.drain, "Take work again", "Worker", remembered=True),
+    _route("GET", "/v1/policies", market.get_policies, "Stored policies, without source", "Policies"),
+    _route("GET", "/v1/policies/{name}", market.get_policy, "One policy", "Policy"),
+    _route(
+        "PUT",
+        "/v1/policies/{name}",
+        market.put_policy,
+        "Store a policy, or a new version of it",
+        "Policy",
+        body=market.POLICY,
+        also=market.SOURCE_TYPES,
+        remembered=True,
+    ),
+    _route("DELETE", "/v1/policies/{name}", market.delete_policy, "Forget a policy", "Deleted", remembered=True),
+    _route(
+        "POST",
+        "/v1/policies/test",
+        market.test_policy,
+        "What workers would answer; nothing runs",
+        "PolicyTests",
+        body=market.POLICY_TEST,
+    ),
+    _route(
+        "GET",
+        "/v1/announcements",
+        market.get_announcements,
+        "What live actions announce",
+        "Announcements",
+        params=market.GROUP_PARAM,
+    ),
+    _route(
         "GET",
         "/v1/stream",
         stream.stream,
         "What happens, as server-sent events",
-        {200: stream.TYPE},
-        stream.PARAMS,
+        stream.TYPE,
+        params=stream.PARAMS,
         streams=True,
     ),
-    Route("GET", "/v1/cluster", views.get_cluster, "Nodes and master", {200: "Cluster"}),
+    _route("GET", "/v1/cluster", views.get_cluster, "Nodes and master", "Cluster"),
     Route(
         "POST",
         "/v1/cluster/members",
@@ -58,17 +128,23 @@ ROUTES: Final[Sequence[Route]] = (
         views.MEMBER,
         remembered=True,
     ),
-    Route(
-        "DELETE", "/v1/cluster/members/{id}", views.delete_member, "Remove a node", {200: "Cluster"}, remembered=True
+    _route("DELETE", "/v1/cluster/members/{id}", views.delete_member, "Remove a node", "Cluster", remembered=True),
+    _route(
+        "GET",
+        "/v1/cluster/backup",
+        views.get_backup,
+        "The state, as a file",
+        views.BYTES,
+        headers=views.BACKUP_HEADERS,
+        streams=True,
     ),
-    Route("GET", "/v1/cluster/backup", views.get_backup, "The state, as a file", {200: views.BYTES}, streams=True),
-    Route("GET", "/v1/tokens", views.get_tokens, "Tokens, without their secrets", {200: "Tokens"}),
-    Route("GET", "/v1/tokens/{name}", views.get_token, "One token, without its secret", {200: "Token"}),
-    Route("GET", "/metrics", ops.metrics, "Numbers for Prometheus", {200: meter.CONTENT_TYPE}),
-    Route("GET", "/openapi.json", ops.openapi, "This description", {200: "Anything"}),
-    Route("GET", "/healthz", ops.healthz, "The process answers", {200: "Status"}, open=True),
-    Route("GET", "/readyz", ops.readyz, "It can serve", {200: "Status"}, open=True),
-    Route("GET", "/", ops.shell, "An empty shell", {200: "text/html; charset=utf-8"}, open=True),
+    _route("GET", "/v1/tokens", views.get_tokens, "Tokens, without their secrets", "Tokens"),
+    _route("GET", "/v1/tokens/{name}", views.get_token, "One token, without its secret", "Token"),
+    _route("GET", "/metrics", ops.metrics, "Numbers for Prometheus", meter.CONTENT_TYPE),
+    _route("GET", "/openapi.json", ops.openapi, "This description", "Anything"),
+    _route("GET", "/healthz", ops.healthz, "The process answers", "Status", open=True),
+    _route("GET", "/readyz", ops.readyz, "It can serve", "Status", open=True),
+    _route("GET", "/", ops.shell, "An empty shell", "text/html; charset=utf-8", open=True),
 )
 
 

@@ -17,7 +17,7 @@ from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.model import Notify, Retry, Stop, TaskSpec, Unique, Work
 from quvatlh.service.pool import Json
 
-OPAQUE: Final = frozenset({"work", "payload", "result", "announcement", "facts"})
+OPAQUE: Final = frozenset({"work", "payload", "result", "announcement", "data", "facts"})
 TIMES: Final = frozenset({"at", "expires", "low", "high"})
 _RECORD_NULLS: Final = ("started_at", "finished_at", "expires", "eta", "error", "result")
 

@@ -46,7 +46,7 @@ T = TypeVar("T")
 ID_FORM: Final = "1 to 128 of A-Z a-z 0-9 . _ : -"
 ID: Final = matching(r"[A-Za-z0-9._:-]{1,128}", ID_FORM, limits.ID_CHARS_MAX)
 PERMILLE: Final = 1000
-_COUNT_MAX: Final = 2**31 - 1
+COUNT_MAX: Final = 2**31 - 1
 _NAME, _PATHLIKE = named(), named(slash=True)
 
 
@@ -113,9 +113,9 @@ _RETRY = object_of(
         "factor": Field(Kind(_factor, {"type": "number", "minimum": 1, "maximum": 1000}), "factor_milli"),
         "max": Field(duration(), "max_ms"),
         "jitter": Field(Kind(_jitter, {"type": ["string", "number"], "description": "10% or 0.1"}), "jitter_permille"),
-        "permanent_exit_codes": Field(list_of(integer(-(2**31), _COUNT_MAX), 256)),
+        "permanent_exit_codes": Field(list_of(integer(-(2**31), COUNT_MAX), 256)),
         "permanent_exceptions": Field(list_of(_NAME)),
-        "permanent_statuses": Field(list_of(integer(0, _COUNT_MAX), 256)),
+        "permanent_statuses": Field(list_of(integer(0, COUNT_MAX), 256)),
     }
 )
 
@@ -211,9 +211,9 @@ FIELDS: Final[Mapping[str, Spec]] = {
     "name": Spec(_PATHLIKE),
     "group": Spec(_NAME),
     "kind": Spec(choice("job", "service")),
-    "limit": Spec(integer(1, _COUNT_MAX)),
+    "limit": Spec(integer(1, COUNT_MAX)),
     "queue": Spec(_NAME),
-    "queue_limit": Spec(integer(0, _COUNT_MAX)),
+    "queue_limit": Spec(integer(0, COUNT_MAX)),
     "balancable": Spec(boolean()),
     "tags": Spec(list_of(_NAME)),
     "policy": Spec(_CODE),
@@ -221,7 +221,7 @@ FIELDS: Final[Mapping[str, Spec]] = {
     "work": Spec(work.WORK),
     "payload": Spec(Kind(_payload, {"description": "any JSON"}), put=_payload),
     "payload_base64": Spec(Kind(_payload_base64, {"type": "string", "contentEncoding": "base64"}), put=_payload_base64),
-    "priority": Spec(integer(-(2**31), _COUNT_MAX)),
+    "priority": Spec(integer(-(2**31), COUNT_MAX)),
     "key": Spec(_PATHLIKE),
     "cost": Spec(integer(1, 1_000_000)),
     "slots": Spec(integer(0, 1_000_000)),

@@ -17,11 +17,12 @@ from quvatlh.cli.printing import count, print_json, say
 from quvatlh.cli.progress import progress
 from quvatlh.cli.session import Session, Told, speaks_http
 from quvatlh.cli.status import ExitStatus
-from quvatlh.cli.taskfile import BadFile, read_tasks
 from quvatlh.cli.taskoptions import Task, fields, merged, task_options
 from quvatlh.client import Added, Client, Cut, Problem
 from quvatlh.client.http import new_key
 from quvatlh.client.segments import LineTooLong
+from quvatlh.codec.taskfile import read_tasks
+from quvatlh.codec.yamltext import BadYaml
 
 EVENT_TASKS_MAX = 1000
 EVENT_BYTES_MAX = 3 * 1024 * 1024
@@ -113,7 +114,7 @@ def _tasks_of(path: str) -> list[Task]:
     try:
         with _opened(path) as file:
             tasks = read_tasks(file.read())
-    except BadFile as error:
+    except BadYaml as error:
         _fail(f"{_shown(path)}: {error}")
     if not tasks:
         _fail(f"{_shown(path)}: holds no task")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.printing import GAP, Table, count, plain, print_json, say
 from quvatlh.cli.progress import progress
 from quvatlh.cli.restore import restore
@@ -18,7 +19,7 @@ from quvatlh.client import Client
 Json = dict[str, Any]
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def cluster() -> None:
     """Nodes, backup and restore."""
 
@@ -71,7 +72,7 @@ def backup(session: Session, file: str, *, force: bool) -> None:
 
     async def work(client: Client) -> int:
         with progress("backup", session.around, in_bytes=True) as report:
-            return await client.backup().to(file, lambda size: report(size, None))
+            return await client.backup().to(file, report)
 
     size = session.run(work)
     if session.as_json:

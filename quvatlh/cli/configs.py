@@ -9,11 +9,12 @@ import click
 
 from quvatlh import config as configuration
 from quvatlh.cli.configured import CONFIG_VARIABLE, loaded
+from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.printing import print_json
 from quvatlh.cli.status import ExitStatus
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def config() -> None:
     """Look at configurations."""
 

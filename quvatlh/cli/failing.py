@@ -63,7 +63,7 @@ def _faults(problem: Problem, first: int, *, only_one: bool) -> list[str]:
 
 def _place(path: str, first: int, *, only_one: bool) -> str:
     """`tasks[3].queue` -> `task 4: queue: `, counted as people count."""
-    path = path.removeprefix("match.")
+    path = path.removeprefix("match.").removeprefix("set.")
     match = _PLACE.match(path)
     if match is None:
         return f"{path}: " if path and path not in {"ids", "match"} else ""

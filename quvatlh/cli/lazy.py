@@ -13,7 +13,21 @@ INTERRUPTED = 128 + 2
 """As a shell tells of a program that SIGINT ended."""
 
 
-class LazyGroup(click.Group):
+class NearGroup(click.Group):
+    """Says which command is near one that it has not."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(NearGroup):
     """`lazily` maps a command's name to `module:attribute` and its one line of help, in the order of the help text."""
 
     def __init__(self, *args: Any, lazily: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -34,15 +48,6 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as inherited
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in self._lazily.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self._lazily and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self._lazily, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Ctrl-C is no news to who pressed it."""

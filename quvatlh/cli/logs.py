@@ -9,9 +9,10 @@ from typing import Any, Literal, cast
 
 import click
 
+from quvatlh.cli.printing import count
 from quvatlh.cli.session import Session, speaks_http
 from quvatlh.cli.waiting import FINISHED
-from quvatlh.client import Client
+from quvatlh.client import Client, Log
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
@@ -46,9 +47,16 @@ class _Reader:
             action = _last(task)
             if action is None:
                 self._session.hint(f"{self._task_id} is {task['state']}: nothing has run yet")
-        tails = await asyncio.gather(*(self._copy(client, each, action, follow=follow) for each in self._streams))
-        if any(tails):
+        logs = await asyncio.gather(*(self._copy(client, each, action, follow=follow) for each in self._streams))
+        if any(log.tail_only for log in logs):
             self._session.hint("its worker is gone: this is the end of the output, as it came with the report")
+        elif any(log.begins for log in logs):
+            lost = ", ".join(
+                f"{count(log.begins, 'byte')} of {stream}"
+                for stream, log in zip(self._streams, logs, strict=True)
+                if log.begins
+            )
+            self._session.hint(f"the first {lost} are no longer kept")
 
     async def follow(self, client: Client) -> None:
         """Run after run. What happens is watched from before the first look, so that nothing falls between."""
@@ -68,14 +76,13 @@ class _Reader:
                     self._session.hint(f"{self._task_id} is {task['state']}: waiting for it to start")
                 await anext(happened)
 
-    async def _copy(self, client: Client, stream: Stream, action: str | None, *, follow: bool) -> bool:
-        """Whether it was only the tail."""
+    async def _copy(self, client: Client, stream: Stream, action: str | None, *, follow: bool) -> Log:
         log = client.log(self._task_id, stream, action=action, follow=follow)
         to = (sys.stdout if stream == "stdout" else sys.stderr).buffer
         async for chunk in log:
             to.write(chunk)
             to.flush()
-        return log.tail_only
+        return log
 
 
 def _last(task: Json) -> str | None:

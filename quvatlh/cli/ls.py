@@ -18,6 +18,7 @@ STATES = ("scheduled", "pending", "claimed", "running", "retrying", "succeeded",
 SORTS = ("created_at", "at", "finished_at", "priority")
 GROUPS = ("state", "queue", "group", "name", "worker", "key", "error")
 NOTHING = "no tasks"
+LIVE = frozenset({"claimed", "running", "stopping"})
 
 Json = dict[str, Any]
 
@@ -75,7 +76,7 @@ _FILTERS = (
 @speaks_http
 def ls(session: Session, *, sort: str, limit: int, is_all: bool, group_by: str | None, **wanted: Any) -> None:  # fmt: skip
     """List tasks, the newest first."""
-    query = {name: _moment(name, value, session) for name, value in wanted.items() if value}
+    query = {name: moment(name, value, session) for name, value in wanted.items() if value}
     if group_by is not None:
         _print_groups(session, session.run(lambda client: client.tasks(**query, group_by=group_by)), group_by)
         return
@@ -96,7 +97,7 @@ def ls(session: Session, *, sort: str, limit: int, is_all: bool, group_by: str |
     session.run(work)
 
 
-def _moment(name: str, value: Any, session: Session) -> Any:
+def moment(name: str, value: Any, session: Session) -> Any:
     """Of a filter by time: `2h` is two hours ago."""
     if not name.endswith(("_after", "_before")):
         return value
@@ -105,12 +106,13 @@ def _moment(name: str, value: Any, session: Session) -> Any:
 
 
 class _Listing:
-    """Page by page, so that a million tasks need no more memory than one page."""
+    """Page by page, so that a million tasks need no more memory than one page. The first page says which columns have
+    something to say."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._table: Table | None = None
-        self._has_queue = False
+        self._extra: list[str] = []
         self._shown = 0
 
     def print(self, tasks: list[Json]) -> None:
@@ -120,9 +122,8 @@ class _Listing:
                 print_json(task)
         elif tasks:
             if self._table is None:
-                self._has_queue = any(task["queue"] != "default" for task in tasks)
-                queue = ["QUEUE"] if self._has_queue else []
-                self._table = Table(["ID", "STATE", *queue, "AGE", "TASK"], self._session.around.columns)
+                self._extra = [head for head, cell in _EXTRA.items() if any(map(cell, tasks))]
+                self._table = Table(["ID", "STATE", *self._extra, "AGE", "TASK"], self._session.around.columns)
             self._table.print([self._row(task) for task in tasks])
 
     def end(self, total: int | None, *, is_more: bool) -> None:
@@ -133,14 +134,34 @@ class _Listing:
             self._session.hint(f"{self._shown:,}{of} shown; --all shows every one")
 
     def _row(self, task: Json) -> list[object]:
-        queue = [task["queue"]] if self._has_queue else []
+        extra = [_EXTRA[head](task) or ("default" if head == "QUEUE" else "-") for head in self._extra]
         return [
             task["id"],
             task["state"],
-            *queue,
+            *extra,
             age(task["created_at"], self._session.around.wall_ms()),
             summary(task),
         ]
+
+
+def _queue(task: Json) -> str:
+    return "" if task["queue"] == "default" else str(task["queue"])
+
+
+def _worker(task: Json) -> str:
+    """Of what is live."""
+    if task["state"] not in {"claimed", "running"}:
+        return ""
+    names = [one["worker"] for one in task.get("actions") or () if one["state"] in LIVE]
+    return ",".join(dict.fromkeys(names))
+
+
+def _error(task: Json) -> str:
+    return str((task.get("error") or {}).get("code", ""))
+
+
+_EXTRA: dict[str, Callable[[Json], str]] = {"QUEUE": _queue, "WORKER": _worker, "ERROR": _error}
+"""Columns that stand only where a task has something there."""
 
 
 def _print_groups(session: Session, answer: Json, by: str) -> None:

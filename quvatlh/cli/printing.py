@@ -13,6 +13,9 @@ import click
 import msgspec
 
 GAP = "  "
+LABEL = 11
+"""Columns of a label of `show`."""
+SHELL = ["/bin/sh", "-c"]
 COLORS = {
     "succeeded": "green",
     "failed": "red",
@@ -89,7 +92,7 @@ def work_words(work: object) -> str:
         case {"shell": line}:
             words = str(line)
         case {"commands": [*lines]}:
-            words = " && ".join(shlex.join(map(str, each)) if isinstance(each, list) else str(each) for each in lines)
+            words = " && ".join(map(_command_words, lines))
         case {"http": {"url": url, **rest}}:
             words = f"{rest.get('method', 'GET')} {url}"
         case {"python": function}:
@@ -99,6 +102,21 @@ def work_words(work: object) -> str:
         case _:
             words = str(work)
     return plain(words)
+
+
+def _command_words(command: object) -> str:
+    """A shell's text stands in a sequence as the shell's own command."""
+    match command:
+        case [*argv] if argv[:2] == SHELL and len(argv) == 3:
+            return str(argv[2])
+        case [*argv]:
+            return shlex.join(map(str, argv))
+    return str(command)
+
+
+def labelled(label: str, value: str) -> str:
+    """A line of `show`; the value is plain already."""
+    return f"  {click.style(label.ljust(LABEL), dim=True)} {value}"
 
 
 def age(text: str | None, now_ms: int) -> str:
@@ -122,7 +140,8 @@ def between(start: str | None, end: str | None) -> str:
     """How long something took; empty when it did not."""
     if not start or not end:
         return ""
-    return span(max((_moment(end) - _moment(start)).total_seconds(), 0.0))
+    seconds = max((_moment(end) - _moment(start)).total_seconds(), 0.0)
+    return f"{seconds:.2g}s" if 1 <= seconds < 9.95 else span(seconds)
 
 
 def when(text: str | None, now_ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,10 @@ import click
 
 from quvatlh.cli.printing import (
     Table,
+    age,
     between,
     count,
+    labelled,
     plain,
     plain_lines,
     print_json,
@@ -38,7 +41,8 @@ DEFAULTS = {
 FIELDS = ("kind", "group", "queue", "priority", "key", "tags", "limit", "queue_limit", "slots", "cost", "delivery",
           "lease", "timeout", "balancable")  # fmt: skip
 ATTEMPTS_DEFAULT = 25
-LABEL = 10
+STOP = {"signal": "TERM", "grace": "10s"}
+WAITING = frozenset({"pending", "scheduled", "retrying"})
 TAIL_LINES = 10
 
 
@@ -54,8 +58,10 @@ def show(session: Session, task_id: str) -> None:
     now_ms = session.around.wall_ms()
     click.echo(f"{click.style(plain(task['id']), bold=True)}  {styled(task['state'])}")
     for label, value in _pairs(task, now_ms):
-        click.echo(f"  {click.style(label.ljust(LABEL), dim=True)} {value}")
+        click.echo(labelled(label, value))
     _print_actions(session, task.get("actions") or [])
+    if task["state"] in WAITING:
+        session.hint(f"why it waits: quvatlh explain {plain(task['id'])}")
 
 
 def _pairs(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -67,10 +73,11 @@ def _pairs(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
     for field in FIELDS:
         value = task.get(field)
         if value not in (None, [], DEFAULTS.get(field)):
-            yield field.replace("_", " "), plain(", ".join(map(str, value)) if isinstance(value, list) else value)
+            yield field.replace("_", " "), _field_words(value)
     unique = task.get("unique")
     if unique:
         yield "unique", plain(f"while {unique.get('while')}" + (f", key {unique['key']}" if unique.get("key") else ""))
+    yield from _rules(task)
     yield from _payload(task)
     yield from _times(task, now_ms)
     yield from _outcome(task)
@@ -83,6 +90,28 @@ def _surroundings(work: object) -> Iterator[tuple[str, str]]:
                 yield field, plain(work[field])
         if work.get("env"):
             yield "env", plain(", ".join(work["env"]))
+
+
+def _field_words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return plain(", ".join(value) if isinstance(value, list) else value)
+
+
+def _rules(task: Json) -> Iterator[tuple[str, str]]:
+    for field in ("policy", "announce"):
+        code = task.get(field)
+        if code:
+            lines = count(len(str(code).splitlines()), "line")
+            yield field, plain(code["name"]) if isinstance(code, dict) else f"Lua, {lines}"
+    stop = task.get("stop") or STOP
+    if stop != STOP:
+        yield "stop", plain(f"{stop.get('signal')}, KILL after {stop.get('grace')}")
+    notify = task.get("notify")
+    if notify:
+        yield "notify", plain(f"{notify.get('url') or shlex.join(notify['command'])} when {', '.join(notify['on'])}")
+    if task.get("keep"):
+        yield "keep", plain(task["keep"])
 
 
 def _payload(task: Json) -> Iterator[tuple[str, str]]:
@@ -109,6 +138,9 @@ def _outcome(task: Json) -> Iterator[tuple[str, str]]:
             "attempts",
             f"{task.get('attempts', 0)}" + (f" of {most}" if most and task.get("kind") != "service" else ""),
         )
+    progress = (task.get("actions") or [{}])[-1].get("progress")
+    if progress:
+        yield "progress", plain(f"{progress.get('percent') or 0:g} % {progress.get('text') or ''}").strip()
     error = task.get("error")
     if error:
         yield "error", click.style(plain(error.get("text") or error.get("code")), fg="red")
@@ -120,7 +152,12 @@ def _print_actions(session: Session, actions: list[Json]) -> None:
     if not actions:
         return
     click.echo()
-    Table(["RUN", "STATE", "TOOK", "EXIT", "WORKER"], session.around.columns).print([_row(one) for one in actions])
+    Table(["RUN", "STATE", "TOOK", "EXIT", "WORKER"], session.around.columns).print(
+        [_row(one, session) for one in actions]
+    )
+    for action in actions:
+        if action.get("announcement") is not None:
+            click.echo(f"\nRun {action.get('attempt', '-')} announces {value_words(action['announcement'])}")
     tail = plain_lines(actions[-1].get("output_tail") or "")
     if tail:
         more = f", the last {TAIL_LINES} lines" if len(tail) > TAIL_LINES else ""
@@ -129,8 +166,10 @@ def _print_actions(session: Session, actions: list[Json]) -> None:
             click.echo(f"  | {line}")
 
 
-def _row(action: Json) -> list[object]:
+def _row(action: Json, session: Session) -> list[object]:
     code, signal = action.get("exit_code"), action.get("signal")
     ended = f"signal {signal}" if signal is not None else "-" if code is None else code
     took = between(action.get("started_at"), action.get("finished_at")) or "-"
+    if action.get("started_at") and not action.get("finished_at"):
+        took = f"{age(action['started_at'], session.around.wall_ms())} so far"
     return [action.get("attempt", "-"), action.get("state", "-"), took, ended, action.get("worker") or "-"]

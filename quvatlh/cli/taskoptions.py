@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import base64
 import os
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 import msgspec
 
+from quvatlh.cli.names import completing
+
 Task = dict[str, Any]
 
-IN_WORK = ("env", "cwd", "user")
+PARTS = frozenset({"retry", "stop"})
+"""What an option names a part of."""
 
 _FIELDS = (
     click.option("--id", "id", metavar="ID", help="Chosen id: adding it again is the same task."),
@@ -33,6 +38,19 @@ _FIELDS = (
     click.option("--unique-key", metavar="K", help="Key that --unique compares. [default: group, name, work, payload]"),
     click.option("--limit", type=int, metavar="INT", help="At most so many of its name at once."),
     click.option("--slots", type=int, metavar="INT", help="What it takes of a worker; 0 for the light."),
+    click.option("--queue-limit", type=int, metavar="INT", help="Limit of its queue from now on."),
+    click.option("--cost", type=int, metavar="INT", help="What it counts for its flow in a fair queue. [default: 1]"),
+    click.option("--policy", metavar="LUA|FILE|NAME", shell_complete=completing("policies"),
+                 help="Which workers may have it: Lua function(state, task), its file, or a stored name."),
+    click.option("--announce", metavar="LUA|FILE|NAME", help="What its runs announce: Lua function(state, task, action)."),
+    click.option("--no-balance", is_flag=True, help="Never moved by `balance`."),
+    click.option("--delivery", metavar="HOW", type=click.Choice(["at-least-once", "at-most-once"]),
+                 help="at-least-once, or at-most-once: never begun twice."),
+    click.option("--lease", metavar="D", help="How long its worker may be out of touch. [default: 2s]"),
+    click.option("--stop", metavar="SIG,D", help="How it is stopped: signal, and time until KILL. [default: TERM,10s]"),
+    click.option("--keep", metavar="D", help="How long it is listed once finished. [default: its queue's]"),
+    click.option("--notify", metavar="URL|CMD", help="Told when it has ended: a URL, or a command in quotes."),
+    click.option("--notify-on", metavar="S[,S...]", help="States that are told. [default: succeeded,failed]"),
     click.option("--env", multiple=True, metavar="K=V", help="Environment variable; again for more."),
     click.option("--cwd", metavar="DIR", help="Directory to run in."),
     click.option("--user", metavar="USER", help="User to run as."),
@@ -57,19 +75,69 @@ def fields(given: Mapping[str, Any]) -> tuple[Task, Task]:
     if given["unique"] is not None or given["unique_key"] is not None:
         pair = {"while": given["unique"], "key": given["unique_key"]}
         task["unique"] = {name: value for name, value in pair.items() if value is not None}
+    task |= {name: _code(given[name], f"--{name}") for name in ("policy", "announce") if given[name] is not None}
+    task |= {"balancable": False} if given["no_balance"] else {}
+    task |= {"stop": _stop(given["stop"])} if given["stop"] is not None else {}
+    task |= _notify(given["notify"], given["notify_on"])
     return task | _payload(given["payload"], given["payload_file"]), _surroundings(given)
 
 
 _PLAIN = frozenset(
-    ("id", "name", "group", "queue", "kind", "priority", "key", "at", "delay", "expires", "timeout", "limit", "slots")
-)
+    ("id", "name", "group", "queue", "kind", "priority", "key", "at", "delay", "expires", "timeout", "limit", "slots",
+     "queue_limit", "cost", "delivery", "lease", "keep")
+)  # fmt: skip
+_POLICY_NAME = re.compile(r"[\w.:-]{1,256}", re.ASCII)
+
+
+def _code(given: str, option: str) -> object:
+    """A file if there is one, else the name of a stored function if it looks like one, else the source itself."""
+    if os.path.isfile(given):
+        try:
+            return _file(given, option).decode()
+        except UnicodeDecodeError:
+            raise click.BadParameter(f"{given} is not UTF-8", param_hint=option) from None
+    if given.endswith(".lua"):
+        raise click.BadParameter(f"there is no file {given}", param_hint=option)
+    return {"name": given} if _POLICY_NAME.fullmatch(given) else given
+
+
+def _stop(given: str) -> Task:
+    """`INT,30s`, or one of the two."""
+    stop: Task = {}
+    for word in given.split(","):
+        field = "grace" if word[:1].isdigit() else "signal"
+        if field in stop:
+            raise click.BadParameter(f"{given!r} is not a signal and a time, such as INT,30s", param_hint="--stop")
+        stop[field] = word if field == "grace" else word.upper().removeprefix("SIG")
+    return stop
+
+
+def _notify(given: str | None, on: str | None) -> Task:
+    if given is None:
+        if on is not None:
+            raise click.UsageError("--notify-on needs --notify")
+        return {}
+    is_url = given.startswith(("http://", "https://"))
+    try:
+        notify: Task = {"url": given} if is_url else {"command": shlex.split(given)}
+    except ValueError as error:
+        raise click.BadParameter(f"{given!r}: {str(error).lower()}", param_hint="--notify") from None
+    return {"notify": notify | ({"on": on.split(",")} if on else {})}
+
+
+def _file(path: str, option: str) -> bytes:
+    try:
+        with open(path, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {(error.strerror or '').lower()}", param_hint=option) from None
 
 
 def merged(task: Task, extra: Task, around: Task) -> Task:
     """A task of a file under the options, which win."""
-    made = task | {name: value for name, value in extra.items() if name != "retry"}
-    if "retry" in extra:
-        made["retry"] = {**(task.get("retry") or {}), **extra["retry"]}
+    made = task | {name: value for name, value in extra.items() if name not in PARTS}
+    for part in PARTS & extra.keys():
+        made[part] = {**(task.get(part) or {}), **extra[part]}
     if around:
         work = task.get("work")
         if not isinstance(work, dict):
@@ -106,11 +174,7 @@ def _payload(text: str | None, file: str | None) -> Task:
         return {"payload": _json(text.encode(), "--payload")}
     if file is None:
         return {}
-    try:
-        with open(file, "rb") as opened:
-            data = opened.read()
-    except OSError as error:
-        raise click.BadParameter(f"{file}: {(error.strerror or '').lower()}", param_hint="--payload-file") from None
+    data = _file(file, "--payload-file")
     if file.endswith(".json"):
         return {"payload": _json(data, "--payload-file")}
     return {"payload_base64": base64.b64encode(data).decode()}

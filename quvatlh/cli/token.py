@@ -7,12 +7,13 @@ import sys
 import click
 
 from quvatlh.cli.failing import looked
+from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.printing import print_json, say
 from quvatlh.cli.session import Session, speaks_http
 from quvatlh.cli.status import ExitStatus
 
 
-@click.group()
+@click.group(cls=NearGroup)
 def token() -> None:
     """The token that commands use."""
 

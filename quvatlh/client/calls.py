@@ -16,12 +16,13 @@ from urllib.parse import quote
 import msgspec
 
 from quvatlh.client import streams
+from quvatlh.client.errors import Rejected, Unknown
 from quvatlh.client.http import Answer, Http, Options, Request, new_key
 from quvatlh.client.segments import segments
 from quvatlh.client.streams import Download, Event, Log
 from quvatlh.client.uploads import Cut, Upload
 
-__all__ = ["Added", "Client", "Cut", "Done", "Download", "Event", "Json", "Log"]
+__all__ = ["Added", "Balanced", "Client", "Cut", "Done", "Download", "Event", "Json", "Log"]
 
 Json = dict[str, Any]
 ADD_TASKS_MAX: Final = 5000
@@ -45,6 +46,14 @@ class Done:
     done: int
     index: int | None
     """None: it was more than one entry takes, and was worked off in many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    moves: Sequence[Json]
+    """`{task, from, to}`"""
+    index: int | None
+    """None of a plan."""
 
 
 class Client:
@@ -102,8 +111,7 @@ class Client:
         return await self._read(_path("/v1/tasks", task_id), query, wait_s=wait_s)
 
     async def actions(self, task_id: str) -> list[Json]:
-        found: list[Json] = (await self._read(f"{_path('/v1/tasks', task_id)}/actions", {}))["items"]
-        return found
+        return await self._items(f"{_path('/v1/tasks', task_id)}/actions")
 
     async def result(self, task_id: str) -> Any:
         return await self._read(f"{_path('/v1/tasks', task_id)}/result", {})
@@ -115,10 +123,12 @@ class Client:
         *,
         action: str | None = None,
         follow: bool = False,
+        offset: int = 0,
     ) -> Log:
-        """What an action wrote: the named one, else the last. With `follow` until the action has ended."""
+        """What an action wrote: the named one, else the last; from the byte at `offset` on. With `follow` until the action
+        has ended."""
         query = _query({"stream": stream, "action": action, "follow": "1" if follow else None})
-        return Log(self._http, Request("GET", f"{_path('/v1/tasks', task_id)}/log", query))
+        return Log(self._http, Request("GET", f"{_path('/v1/tasks', task_id)}/log", query), offset)
 
     async def act(
         self,
@@ -126,20 +136,93 @@ class Client:
         *,
         ids: Iterable[str] = (),
         match: Mapping[str, Any] | None = None,
+        to: str | None = None,
+        changes: Mapping[str, Any] | None = None,
         key: str | None = None,
         on_progress: Callable[[int, int], None] = lambda _done, _matched: None,
     ) -> Done:
-        """A verb on tasks. Where they are so many that it is worked off, returns when it is done."""
+        """retry, kill, delete, relocate (`to` a worker, else away from where they are) or update (by `changes`; None takes
+        expires, limit or keep away). Where tasks are so many that it is worked off, returns when it is done."""
         which: Json = {"ids": list(ids)} if match is None else {"match": match}
+        which |= {} if to is None else {"to": to}
+        which |= {} if changes is None else {"set": changes}
         given = await self._write("POST", _path("/v1/tasks", verb), which, key)
         if "bulk" not in given:
             return Done(given["matched"], given["done"], given["index"])
         while True:
-            bulk = await self._read(_path("/v1/bulk", given["bulk"]), {})
+            bulk = await self._bulk(given["bulk"])
             on_progress(bulk["done"], bulk["matched"])
             if bulk["state"] == "done":
                 return Done(bulk["matched"], bulk["done"], None)
             await asyncio.sleep(POLL_S)
+
+    async def _bulk(self, bulk_id: str) -> Json:
+        """How far it is. Only the node that works it off knows."""
+        try:
+            return await self._read(_path("/v1/bulk", bulk_id), {})
+        except Rejected as problem:
+            if problem.code != "not_found":
+                raise
+            words = "the node that worked it off was lost: what it did is done, and the same again does the rest"
+            raise Unknown("unknown", words, url=problem.url) from problem
+
+    # --- placement ---
+
+    async def explain(self, task_id: str) -> Json:
+        """Why it is not running, worker by worker: `{state, reason, text, position, holders, workers, eta}`."""
+        return await self._read(f"{_path('/v1/tasks', task_id)}/explain", {})
+
+    async def balance(
+        self, group: str, *, dry_run: bool = False, most: int | None = None, key: str | None = None
+    ) -> Balanced:
+        """Even out a group's actions over the workers that may run them, by at most `most` moves."""
+        event = {"event": "BALANCE", "group": group, "dry_run": dry_run, "max": most}
+        given = await self._write("POST", "/v1/events", event, key)
+        return Balanced(given["moves"], given["index"])
+
+    async def workers(self) -> list[Json]:
+        return await self._items("/v1/workers")
+
+    async def worker(self, name: str) -> Json:
+        return await self._read(_path("/v1/workers", name), {})
+
+    async def patch_worker(self, name: str, changes: Mapping[str, Any], *, key: str | None = None) -> Json:
+        """Any of `tags, queues, slots` -> the worker as it is then."""
+        return await self._write("PATCH", _path("/v1/workers", name), changes, key)
+
+    async def drain(self, name: str, *, key: str | None = None) -> Json:
+        """It finishes what it has, and takes nothing new."""
+        return await self._write("POST", _path("/v1/workers", name, "drain"), None, key)
+
+    async def undrain(self, name: str, *, key: str | None = None) -> Json:
+        return await self._write("POST", _path("/v1/workers", name, "undrain"), None, key)
+
+    async def announcements(self, group: str | None = None) -> list[Json]:
+        """What live actions announce: `{task, action, group, name, worker, at, data}`."""
+        return await self._items("/v1/announcements", group=group)
+
+    async def policies(self) -> list[Json]:
+        """`{name, version, digest, at}`"""
+        return await self._items("/v1/policies")
+
+    async def policy(self, name: str) -> Json:
+        """With its `source`."""
+        return await self._read(_path("/v1/policies", name), {})
+
+    async def put_policy(self, name: str, source: str, *, key: str | None = None) -> Json:
+        return await self._write("PUT", _path("/v1/policies", name), {"source": source}, key)
+
+    async def delete_policy(self, name: str, *, key: str | None = None) -> None:
+        """Not while tasks that have not finished name it."""
+        await self._write("DELETE", _path("/v1/policies", name), None, key)
+
+    async def test_policy(self, source: str, task: str | Mapping[str, Any], worker: str | None = None) -> list[Json]:
+        """What the live workers (or the one) would answer for a task, by its id or as ADD takes it; nothing runs:
+        `{worker, verdict, score, text}`."""
+        body = msgspec.json.encode({"source": source, "task": task, "worker": worker})
+        asked = Request("POST", "/v1/policies/test", body=body, is_question=True)
+        found: list[Json] = (await self._http.ask(asked, _value))["items"]
+        return found
 
     # --- what happens ---
 
@@ -163,13 +246,17 @@ class Client:
         return Download(self._http, Request("GET", "/v1/cluster/backup", silence_s=streams.SILENCE_S))
 
     async def tokens(self) -> list[Json]:
-        found: list[Json] = (await self._read("/v1/tokens", {}))["items"]
-        return found
+        return await self._items("/v1/tokens")
 
     # --- inside ---
 
     async def _read(self, path: str, query: Mapping[str, object], *, wait_s: float = 0.0) -> Json:
         return await self._http.ask(Request("GET", path, _query(query), wait_s=wait_s), _value)
+
+    async def _items(self, path: str, **query: object) -> list[Json]:
+        """Of a list that has no pages."""
+        found: list[Json] = (await self._read(path, query))["items"]
+        return found
 
     async def _write(self, method: str, path: str, value: object, key: str | None) -> Json:
         body = None if value is None else msgspec.json.encode(value)

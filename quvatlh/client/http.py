@@ -73,10 +73,12 @@ class Request:
     silence_s: float | None = None
     """Of a stream: after so long without a byte the node counts as lost. None: never."""
     deadline_s: float | None = None
+    is_question: bool = False
+    """A POST that changes nothing."""
 
     @property
     def is_write(self) -> bool:
-        return self.method != "GET"
+        return self.method != "GET" and not self.is_question
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Answers that come piece by piece, and how each goes on when its node is lost in the middle.
 
-Events go on after the last id; a log is asked for again and what was seen is skipped, for outputs only grow; a backup
-starts over, for another node's is another file.
+Events go on after the last id; a log goes on at the byte that comes next, of the same action; a backup starts over, for
+another node's is another file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ RESUMES_MAX = 5
 """In a row, without anything new: then it is not the node."""
 RESUME_REST_S = 0.1
 ENDED = "stream.ended"
+Report = Callable[[int, int | None], None]
+"""report(bytes so far, bytes in all, where the node says how many)"""
 BROKEN = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -66,39 +69,55 @@ async def events(
 
 
 class Log:
-    """The output of one action. `tail_only` is known once iterating has begun: its worker is gone, and this is the end of
-    it that travelled with the finish."""
+    """The output of one action. What it says of itself is known once iterating has begun."""
 
-    def __init__(self, http: Http, request: Request) -> None:
+    def __init__(self, http: Http, request: Request, offset: int = 0) -> None:
         self._http = http
         self._request = request
-        self._seen = 0
+        self._next = offset
+        """The byte that comes next, in all that the action wrote."""
+        self._is_begun = False
+        self.action = request.query.get("action")
+        """Whose it is; None as long as nothing has run."""
+        self.begins = offset
+        """Beyond what was asked for: what stood before it is no longer kept."""
         self.tail_only = False
+        """Its worker is gone, and this is the end of it, which travelled with the finish."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         patience = _Patience(self._http)
         while True:
             try:
-                async with self._http.opened(self._request) as (response, url):
+                async with self._http.opened(self._asked()) as (response, url):
                     patience.url = url
-                    skip = self._begin(response, url)
+                    self._begin(response, url)
                     async for chunk in response.content.iter_any():
-                        fresh = chunk[skip:]
-                        skip = max(0, skip - len(chunk))
-                        if fresh:
-                            self._seen += len(fresh)
-                            patience.renew()
-                            yield fresh
+                        self._next += len(chunk)
+                        patience.renew()
+                        yield chunk
                 return
             except BROKEN as error:
                 await patience.lose(why(error).words)
 
-    def _begin(self, response: aiohttp.ClientResponse, url: str) -> int:
-        """How much of it was seen before."""
-        self.tail_only = response.headers.get("Quvatlh-Log") == "tail"
-        if self.tail_only and self._seen:
-            raise Unavailable("", "its worker was lost while its output was read; only the tail is left", url=url)
-        return self._seen
+    def _asked(self) -> Request:
+        query = dict(self._request.query)
+        query |= {} if self.action is None else {"action": self.action}
+        query |= {"offset": str(self._next)} if self._next else {}
+        return dataclasses.replace(self._request, query=query)
+
+    def _begin(self, response: aiohttp.ClientResponse, url: str) -> None:
+        offset = response.headers.get("Quvatlh-Offset", "0")
+        if not (offset.isascii() and offset.isdigit()):
+            errors.not_ours(url, "an offset that is none")
+        is_tail = response.headers.get("Quvatlh-Log") == "tail"
+        if not self._is_begun:
+            self._is_begun = True
+            self.action = response.headers.get("Quvatlh-Action", self.action)
+            self.tail_only = is_tail
+            self.begins = self._next = int(offset)
+        elif int(offset) != self._next:
+            lost = "its worker was lost" if is_tail else "it was cut short"
+            raise Unavailable("", f"{lost} while its output was read; what came next is not kept", url=url)
 
 
 class Download:
@@ -108,7 +127,7 @@ class Download:
         self._http = http
         self._request = request
 
-    async def to(self, path: str, on_progress: Callable[[int], None] = lambda _bytes: None) -> int:
+    async def to(self, path: str, on_progress: Report = lambda _bytes, _total: None) -> int:
         """Written beside it, synced, renamed; the bytes of it. OSError when the file cannot be written."""
         partial = f"{path}.partial"
         patience = _Patience(self._http)
@@ -129,13 +148,13 @@ class Download:
                 if os.path.exists(partial):
                     os.unlink(partial)
 
-    async def _fetch(self, file: Any, patience: _Patience, on_progress: Callable[[int], None]) -> int:
+    async def _fetch(self, file: Any, patience: _Patience, on_progress: Report) -> int:
         size = 0
         async with self._http.opened(self._request) as (response, patience.url):
             async for chunk in response.content.iter_any():
                 file.write(chunk)
                 size += len(chunk)
-                on_progress(size)
+                on_progress(size, response.content_length)
         return size
 
 

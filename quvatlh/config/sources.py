@@ -6,12 +6,11 @@ twice, a name that is no key.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
-import yaml
-
+from quvatlh.codec.yamltext import BadYaml, Bounds, documents
 from quvatlh.config.faults import Fault
 from quvatlh.config.keys import KEYS, SECTIONS, TOP_SECTIONS, env_name, unknown
 
@@ -21,6 +20,8 @@ class Given:
     value: object
     source: str
 
+
+BOUNDS: Final = Bounds(bytes_max=1024 * 1024, depth_max=16, values_max=10_000)
 
 Found = tuple[dict[str, Given], list[Fault]]
 
@@ -35,13 +36,12 @@ def from_file(path: str) -> Found:
 
 def from_yaml(data: bytes, source: str) -> Found:
     try:
-        tree = yaml.load(data, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        return {}, [Fault("", _place(error.problem_mark) + (error.problem or "is not YAML"), source)]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        return {}, [Fault("", " ".join(str(error).split()), source)]
-    except RecursionError:
-        return {}, [Fault("", "is nested too deep", source)]
+        found = documents(data, BOUNDS)
+    except BadYaml as error:
+        return {}, [Fault("", str(error), source)]
+    if len(found) > 1:
+        return {}, [Fault("", f"holds {len(found)} documents; a configuration is one", source)]
+    tree = found[0] if found else None
     if tree is None:
         return {}, []
     given: dict[str, Given] = {}
@@ -85,30 +85,3 @@ def _leaves(tree: object, prefix: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
     elif tree is not None or (prefix not in KEYS and prefix not in SECTIONS):
         yield prefix, tree
-
-
-def _place(mark: yaml.Mark | None) -> str:
-    return "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice, which YAML forbids and the library lets pass; and says where it is that a value
-    is none, such as the date 2026-02-30.
-    """
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - as inherited
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, OverflowError) as error:
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - as inherited
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be text", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key} stands twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)

@@ -53,12 +53,12 @@ def _formatter(*, for_people: bool, colors: bool) -> logging.Formatter:
     )
 
 
-def noter(name: str) -> Callable[..., None]:
+def noter(name: str, level: str = "info") -> Callable[..., None]:
     """A way to log one event with fields, for packages that know no logging: note("snapshot in force", index=7)."""
-    logger = logging.getLogger(name)
+    logger, number = logging.getLogger(name), LEVELS[level]
 
     def note(event: str, /, **fields: object) -> None:
-        logger.info(event, extra={FIELDS: fields})
+        logger.log(number, event, extra={FIELDS: fields})
 
     return note
 

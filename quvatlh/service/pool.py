@@ -208,12 +208,18 @@ class LogOutput(NamedTuple):
 
     chunks: AsyncIterator[bytes]
     tail_only: bool
+    action: str | None = None
+    """Whose it is; None where nothing has run yet."""
+    offset: int = 0
+    """Of the first byte, in all that the action wrote: what stood before it was not asked for, or is no longer kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
     index: int
     chunks: AsyncIterator[bytes]
+    size_bytes: int | None = None
+    """Of all chunks, where it is known before they are read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -301,7 +307,7 @@ class Market(Protocol):
         ...
 
 
-class Pool(Protocol):
+class Pool(Market, Protocol):
     """The one way from a door to the cluster. Any node takes any call.
 
     Each coroutine raises one of the four Problems, and nothing else that is not a bug. A call may be cancelled (its
@@ -348,8 +354,11 @@ class Pool(Protocol):
         """The value the task succeeded with. Rejected(conflict) while there is none yet, or it failed."""
         ...
 
-    async def log(self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool) -> LogOutput:
-        """Of the named action, else the last one. With `follow` it goes on until the action has ended."""
+    async def log(
+        self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool, offset: int = 0
+    ) -> LogOutput:
+        """Of the named action, else the last one, from the byte at `offset` on. With `follow` it goes on until the action
+        has ended."""
         ...
 
     async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:

@@ -142,28 +142,33 @@ class Reads:
 
     # --- what it wrote ---
 
-    async def log(self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool) -> LogOutput:
+    async def log(
+        self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool, offset: int = 0
+    ) -> LogOutput:
         found = await self._action(call, task_id, action, follow=follow)
         if found is None:
             return LogOutput(_pieces([]), tail_only=False)
         kept = tails.unpack(found.output_tail)
         ended = found.finished_at is not None
-        if ended and kept.is_whole(output):
-            return LogOutput(_pieces([kept.of(output)]), tail_only=False)
+        rest = kept.since(output, offset) if ended and found.state != "lost" else None
+        if rest is not None:
+            return LogOutput(_pieces([rest]), tail_only=False, action=found.id, offset=offset)
         owner = await self._owner(found.worker)
         if owner is not None:
-            ask = asks.OutputAsk(found.id, output == "stderr", 0, 0.0)
+            ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0)
             try:
                 first = await self._outputs.piece(owner, ask)
             except (ports.LogError, asks.Unreadable):
                 first = None
             if first is not None and (first.data or not ended):
                 chunks = self._outputs.follow(owner, found.id, output, first, follow=follow and not ended)
-                return LogOutput(self._with_tail(chunks, task_id, found.id, output, follow=follow), tail_only=False)
-        return LogOutput(_pieces([kept.of(output)]), tail_only=True)
+                chunks = self._with_tail(chunks, task_id, found.id, output, offset, follow=follow)
+                start = first.next_offset - len(first.data)
+                return LogOutput(chunks, tail_only=False, action=found.id, offset=start)
+        return LogOutput(_pieces([kept.of(output)]), tail_only=True, action=found.id, offset=kept.start(output))
 
     async def _with_tail(
-        self, chunks: AsyncIterator[bytes], task_id: str, action: str, output: Output, *, follow: bool
+        self, chunks: AsyncIterator[bytes], task_id: str, action: str, output: Output, offset: int, *, follow: bool
     ) -> AsyncIterator[bytes]:
         """What is so short that it never was in a file comes with the finish."""
         sent = False
@@ -181,7 +186,7 @@ class Reads:
             finally:
                 watch.close()
             if found is not None:
-                yield tails.unpack(found.output_tail).of(output)
+                yield tails.unpack(found.output_tail).since(output, offset) or b""
 
     async def _action(self, call: Call, task_id: str, action: str | None, *, follow: bool) -> ActionView | None:
         """The named one, or the last; to follow a task without one is to wait for it."""

@@ -144,7 +144,7 @@ class Status:
             index = await self._log.backup(path)
         except ports.LogError as error:
             raise problem(error) from error
-        return Backup(index, _file(path))
+        return Backup(index, _file(path), os.path.getsize(path))
 
 
 def _node(member: Member, state: str, lag: int | None) -> Json:

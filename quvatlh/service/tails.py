@@ -13,6 +13,8 @@ import msgspec
 from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
 from quvatlh.ports import ActionFinished, StreamName
 
+REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
+"""Stands for bytes that were no text: where there is one, what is kept has another length than what was written."""
 _HEAD_BYTES = 40
 """Of the array, two counts and two lengths."""
 
@@ -27,8 +29,23 @@ class Tails(NamedTuple):
         return (self.stdout if stream == "stdout" else self.stderr).encode()
 
     def is_whole(self, stream: StreamName) -> bool:
-        total = self.stdout_bytes if stream == "stdout" else self.stderr_bytes
-        return total == len(self.of(stream))
+        return self._bytes(stream) == len(self.of(stream))
+
+    def start(self, stream: StreamName) -> int:
+        """The offset of its first byte in all that was written."""
+        return max(0, self._bytes(stream) - len(self.of(stream)))
+
+    def since(self, stream: StreamName, offset: int) -> bytes | None:
+        """All that was written from the offset on; None where that is more than is kept here."""
+        kept = self.of(stream)
+        if offset >= self._bytes(stream):
+            return b""
+        if offset < self.start(stream) or (REPLACED in kept and not self.is_whole(stream)):
+            return None
+        return kept[offset - self.start(stream) :]
+
+    def _bytes(self, stream: StreamName) -> int:
+        return self.stdout_bytes if stream == "stdout" else self.stderr_bytes
 
     @property
     def text(self) -> str:

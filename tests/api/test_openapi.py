@@ -70,6 +70,16 @@ def test_a_new_task_may_have_every_field_of_the_contract() -> None:
     assert DOCUMENT["components"]["schemas"]["NewTask"]["properties"].keys() == FIELDS.keys()
 
 
+def test_headers_that_mean_something_are_described() -> None:
+    def described(path: str, status: str = "200") -> set[str]:
+        return set(DOCUMENT["paths"][path]["get"]["responses"][status]["headers"])
+
+    assert described("/v1/tasks/{id}/log") == {"Quvatlh-Action", "Quvatlh-Offset", "Quvatlh-Log"}
+    assert "Quvatlh-Index" in described("/v1/cluster/backup")
+    assert described("/v1/tasks", "503") == {"Retry-After"}
+    assert described("/v1/tasks", "401") == {"WWW-Authenticate"}
+
+
 def fits(answer_schema: str, value: object) -> None:
     jsonschema_rs.validator_for(schema_at({"$ref": f"#/components/schemas/{answer_schema}"})).validate(value)
 
@@ -77,10 +87,14 @@ def fits(answer_schema: str, value: object) -> None:
 async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     client = node.client
     fits("Added", (await client.add({"work": WORK, "id": "a", "retry": {"attempts": 2}})).json)
+    await client.ask("PUT", "/v1/policies/p", {"source": "return true"})
+    announced = dict.fromkeys(("task", "action", "group", "name", "worker"), "a")
+    node.pool.announced = [{**announced, "at_ms": 1, "data": {"port_ms": 1}}]
     for route in ROUTES:
         name = route.answers.get(200, "")
         if route.method == "GET" and name in SCHEMAS and "bulk" not in route.path and "result" not in route.path:
-            path = route.path.replace("{id}", "a").replace("{name}", "root")
+            name_of = {"tokens": "root", "workers": "one", "policies": "p"}.get((route.path + "//").split("/")[2], "")
+            path = route.path.replace("{id}", "a").replace("{name}", name_of)
             answer = await client.get(path)
             assert answer.status == 200, path
             fits(name, answer.json)
@@ -88,7 +102,19 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     for line in (await client.add_lines(b'{"work":{"command":["a"]}}\n' * 1000 + b"x")).lines:
         fits("AddedLine", line)
     fits("Problem", (await client.get("/nowhere")).json)
-    fits("Done", (await client.ask("POST", "/v1/tasks/delete", {"ids": ["a"]})).json)
+    test = {"source": "return true", "task": "a"}
+    fits("PolicyTests", (await client.ask("POST", "/v1/policies/test", test)).json)
+    balance = {"event": "BALANCE", "group": "default", "dry_run": True}
+    fits("Balanced", (await client.ask("POST", "/v1/events", balance)).json)
+    for verb, more in {
+        "kill": {},
+        "retry": {},
+        "relocate": {},
+        "update": {"set": {"limit": None}},
+        "delete": {},
+    }.items():
+        fits("Done", (await client.ask("POST", f"/v1/tasks/{verb}", {"ids": ["a"], **more})).json)
+    fits("Deleted", (await client.ask("DELETE", "/v1/policies/p")).json)
     assert (await client.get("/openapi.json")).json == DOCUMENT
 
 
@@ -150,7 +176,7 @@ def addresses(path: str, operation: dict[str, Any]) -> st.SearchStrategy[str]:
     query = {
         p["name"]: fitting(p["schema"]) | st.text(max_size=6) for p in operation["parameters"] if p["in"] == "query"
     }
-    inside = st.text(min_size=1, max_size=8) | st.sampled_from(["a", "n1", "root", "b1"])
+    inside = st.text(min_size=1, max_size=8) | st.sampled_from(["a", "n1", "root", "b1", "one", "p"])
 
     def written(drawn: tuple[dict[str, Any], list[str]]) -> str:
         pairs, names = drawn

@@ -130,6 +130,17 @@ async def test_output_is_streamed_and_a_tail_is_marked(node: Node) -> None:
     assert (await node.client.get("/v1/tasks/a/log")).headers["Quvatlh-Log"] == "tail"
 
 
+async def test_output_goes_on_at_an_offset_and_says_whose_it_is_and_where_it_begins(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    node.pool.write_output("a", b"one two three")
+    rest = await node.client.get("/v1/tasks/a/log?offset=8")
+    assert (rest.body, rest.headers["Quvatlh-Action"], rest.headers["Quvatlh-Offset"]) == (b"three", "a1", "8")
+    assert (await node.client.get("/v1/tasks/a/log?offset=13")).body == b""
+    node.pool.log_begins = 4
+    kept = await node.client.get("/v1/tasks/a/log")
+    assert (kept.body, kept.headers["Quvatlh-Offset"]) == (b"two three", "4")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("bug"), Unavailable("stopping", "going")])
 async def test_output_that_fails_in_the_middle_ends_the_connection_unfinished(node: Node, error: Exception) -> None:
     await node.client.add({"work": WORK, "id": "a"})
@@ -172,6 +183,7 @@ async def test_members_come_and_go(client: Client) -> None:
 async def test_the_rest_of_the_good_answers(node: Node) -> None:
     backup = await node.client.get("/v1/cluster/backup")
     assert (backup.body, backup.headers["Quvatlh-Index"]) == (b"state of the pool", "0")
+    assert backup.headers["Content-Length"] == "17"
     tokens = (await node.client.get("/v1/tokens")).json
     assert tokens["items"] == [(await node.client.get("/v1/tokens/root")).json]
     assert TOKEN not in str(tokens)
@@ -215,20 +227,63 @@ ADD = {"event": "ADD", "tasks": [{"work": WORK}]}
 BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/events", {}, 400, "invalid", "event is required"),
     ("POST", "/v1/events", [], 400, "invalid", "must be an object, not a list"),
-    ("POST", "/v1/events", {"event": "ADDD"}, 400, "invalid", "event must be one of ADD, DELETE"),
+    ("POST", "/v1/events", {"event": "ADDD"}, 400, "invalid", "event must be one of ADD, DELETE, BALANCE"),
     ("POST", "/v1/events", {"event": "ADD"}, 400, "invalid", "tasks is required"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": []}, 400, "invalid", "tasks must have 1 to 5000 items"),
     ("POST", "/v1/events", ADD | {"task": 1}, 400, "unknown_field", "did you mean tasks?"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": [{"work": WORK}] * 5001}, 413, "too_large", "at most 5000"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": [{"wrk": 1, "work": WORK}]}, 400, "unknown_field", "tasks[0].wrk"),
     ("POST", "/v1/events", {"event": "ADD", "tasks": [{"work": WORK, "limit": "x"}]}, 400, "invalid", "tasks[0].limit"),
-    ("POST", "/v1/events?ids=0", ADD, 400, "unknown_field", "ids is not a known parameter of a JSON body"),
+    (
+        "POST",
+        "/v1/events?ids=0",
+        ADD,
+        400,
+        "unknown_field",
+        "ids is not a known parameter of a body that is not application/x-ndjson",
+    ),
     ("POST", "/v1/events", {"event": "DELETE"}, 400, "invalid", "exactly one of ids, match"),
     ("POST", "/v1/events", {"event": "DELETE", "ids": []}, 400, "invalid", "ids must have 1 to 1000 items"),
     ("POST", "/v1/events", {"event": "DELETE", "match": {}}, 400, "invalid", "match must have at least one filter"),
     ("POST", "/v1/tasks/delete", {"match": {"stat": "x"}}, 400, "unknown_field", "did you mean state?"),
     ("POST", "/v1/tasks/delete", {"match": {"state": ["x"]}}, 400, "invalid", "match.state[0] must be one of"),
     ("POST", "/v1/tasks/delete", {"ids": ["a"], "match": {"queue": "q"}}, 400, "invalid", "exactly one of"),
+    ("POST", "/v1/events", {"event": "BALANCE"}, 400, "invalid", "group is required"),
+    ("POST", "/v1/events", {"event": "BALANCE", "group": "g"}, 404, "not_found", "there is no task of group g"),
+    ("POST", "/v1/events", {"event": "BALANCE", "group": "g", "max": 0}, 400, "invalid", "max must be a whole number"),
+    ("POST", "/v1/events", {"event": "BALANCE", "group": "g", "dryrun": 1}, 400, "unknown_field", "mean dry_run?"),
+    ("POST", "/v1/tasks/kill", {"ids": ["x"]}, 404, "not_found", "there is no task x"),
+    ("POST", "/v1/tasks/kill", {"ids": ["a"], "to": "one"}, 400, "unknown_field", "to is not a known field"),
+    ("POST", "/v1/tasks/retry", {}, 400, "invalid", "exactly one of ids, match"),
+    ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": "two"}, 404, "not_found", "there is no worker two"),
+    ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": 7}, 400, "invalid", "to must be text"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"]}, 400, "invalid", "set is required"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {}}, 400, "invalid", "set must name at least one of queue, "),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"queue": None}}, 400, "invalid", "must name at least one"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"tag": []}}, 400, "unknown_field", "did you mean tags?"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"at": "5m"}}, 400, "invalid", "set.at must be a time"),
+    ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"limit": 0}}, 400, "invalid", "set.limit must be"),
+    ("GET", "/v1/tasks/none/explain", None, 404, "not_found", "there is no task none"),
+    ("GET", "/v1/workers?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/workers/two", None, 404, "not_found", "there is no worker two"),
+    ("GET", "/v1/workers/a%2Fb", None, 404, "not_found", "there is no worker 'a/b'"),
+    ("PATCH", "/v1/workers/two", {"slots": 1}, 404, "not_found", "there is no worker two"),
+    ("PATCH", "/v1/workers/one", {}, 400, "invalid", "must name at least one of tags, queues, slots"),
+    ("PATCH", "/v1/workers/one", {"slots": -1}, 400, "invalid", "slots must be a whole number from 0"),
+    ("PATCH", "/v1/workers/one", {"slot": 1}, 400, "unknown_field", "did you mean slots?"),
+    ("POST", "/v1/workers/two/drain", None, 404, "not_found", "there is no worker two"),
+    ("POST", "/v1/workers/two/undrain", None, 404, "not_found", "there is no worker two"),
+    ("GET", "/v1/policies?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/policies/p", None, 404, "not_found", "there is no policy p"),
+    ("DELETE", "/v1/policies/p", None, 404, "not_found", "there is no policy p"),
+    ("PUT", "/v1/policies/p", {}, 400, "invalid", "source is required"),
+    ("PUT", "/v1/policies/p", {"source": "function("}, 400, "invalid", "line 1, column 9"),
+    ("PUT", "/v1/policies/a%2Fb", {"source": "x"}, 400, "invalid", "name must not hold '/'"),
+    ("POST", "/v1/policies/test", {"source": "x"}, 400, "invalid", "task is required"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": "none"}, 404, "not_found", "there is no task none"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": {"wrk": 1}}, 400, "invalid", "task.wrk is not a known field"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": "a", "worker": "two"}, 404, "not_found", "no worker two"),
+    ("GET", "/v1/announcements?grup=g", None, 400, "unknown_field", "did you mean group?"),
     ("POST", "/v1/tasks/dleete", {"ids": ["a"]}, 404, "not_found", "takes GET, HEAD, not POST"),
     ("GET", "/v1/bulk/b9", None, 404, "not_found", "there is no bulk b9"),
     ("GET", "/v1/tasks?state=done", None, 400, "invalid", "state must be one of"),
@@ -250,6 +305,7 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("GET", "/v1/tasks/none/log", None, 404, "not_found", "there is no task none"),
     ("GET", "/v1/tasks/a/log?stream=x", None, 400, "invalid", "stream must be one of stdout, stderr"),
     ("GET", "/v1/tasks/a/log?action=zz", None, 404, "not_found", "has no action zz"),
+    ("GET", "/v1/tasks/a/log?offset=-1", None, 400, "invalid", "offset must be a number of bytes"),
     ("GET", "/v1/tasks/a/result", None, 409, "conflict", "has no result"),
     ("GET", "/v1/stream?since=x", None, 400, "invalid", "since must be an index"),
     ("GET", "/v1/stream?event=A", None, 400, "invalid", "event must be kinds of events"),
@@ -277,14 +333,21 @@ async def test_a_bad_request_is_told_what_is_wrong_and_changes_nothing(
     node: Node, method: str, path: str, body: Any, status: int, code: str, words: str
 ) -> None:
     await node.client.add({"work": WORK, "id": "a"})
-    before = (dict(node.pool.records["a"]), node.pool.index, len(node.pool.records), len(node.pool.members))
+    before = (
+        dict(node.pool.records["a"]),
+        dict(node.pool.crew),
+        node.pool.index,
+        len(node.pool.records),
+        len(node.pool.members),
+    )
     answer = await node.client.ask(method, path, body)
     assert (answer.status, answer.code) == (status, code)
     problem = answer.json
     assert words in problem["detail"]
     assert (problem["status"], problem["type"]) == (status, f"urn:quvatlh:problem:{code}")
     assert problem.keys() == {"type", "title", "status", "code", "detail", "errors"}
-    assert before == (node.pool.records["a"], node.pool.index, len(node.pool.records), len(node.pool.members))
+    pool = node.pool
+    assert before == (pool.records["a"], pool.crew, pool.index, len(pool.records), len(pool.members))
     assert not node.broken
 
 
@@ -297,6 +360,7 @@ def test_the_table_of_bad_requests_names_every_route() -> None:
         assert any(method == route.method and leads_to(path, route.path) for method, path, *_ in BAD), route.path
 
 
+YAML = {"Content-Type": "application/yaml"}
 RAW: list[tuple[bytes, dict[str, str], int, str, str]] = [
     (b"", JSON, 400, "bad_request", "the body is malformed JSON"),
     (b"{", JSON, 400, "bad_request", "the body is malformed JSON"),
@@ -306,6 +370,13 @@ RAW: list[tuple[bytes, dict[str, str], int, str, str]] = [
     (b"[" * 100_000, JSON, 400, "bad_request", "the body is nested deeper than 64 levels"),
     (b" " * (BODY_BYTES_MAX + 1), JSON, 413, "too_large", "the body is over 4194304 bytes"),
     (b"{}", {"Content-Type": "text/plain"}, 400, "bad_request", "Content-Type must be application/json or"),
+    (b"a: [", YAML, 400, "bad_request", "the body: line 2, column 1: did not find"),
+    (b"work: {command: [a]}\nwork: 7", YAML, 400, "bad_request", "line 2, column 1: 'work' stands twice"),
+    (b"a: &a [*a]", YAML, 400, "bad_request", "the body: "),
+    (b"[" * 60_000, YAML, 400, "bad_request", "is nested more than 64 levels deep"),
+    (b"# nothing", YAML, 400, "invalid", "the body holds no task"),
+    (b"{event: ADD}", YAML, 400, "invalid", "tasks[0].event is not a known field"),
+    (b"#" * 65_537, YAML, 413, "too_large", "a body of YAML may have 65536 bytes"),
     (b"{}", {"Content-Type": "application/json; charset=latin-1"}, 400, "bad_request", "in UTF-8"),
     (b"{}", JSON | {"Content-Encoding": "gzip"}, 400, "bad_request", "compressed bodies are not taken"),
 ]

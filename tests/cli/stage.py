@@ -5,6 +5,7 @@ that say what happens to its tasks. Its clock stands still until it is told; the
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from typing import Any, Final, Self, TypeVar
 from quvatlh.api.formats import duration_ms
 from quvatlh.api.server import Options, Server
 from quvatlh.service.pool import Call, Json, Output, Rejected, Unavailable, Unknown
+from tests.fakes.market import worker
 from tests.fakes.pool import FakePool
 
 T = TypeVar("T")
@@ -51,9 +53,17 @@ class StagePool(FakePool):
             raise problem
         await super()._enter(call)
 
+    async def bulk(self, call: Call, bulk_id: str) -> Json:
+        """Half of it from question to question."""
+        found = await super().bulk(call, bulk_id)
+        found["done"] = min(found["matched"], found["done"] + -(-found["matched"] // 2))
+        found["state"] = "done" if found["done"] == found["matched"] else "working"
+        return dict(found)
+
     def tell(self, words: list[str]) -> None:
         """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `delete ID`, `when-waited ID ...`, or about
-        the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`."""
+        the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `log-begins N`; about workers:
+        `worker NAME SLOTS TAG...`, `lost NAME`, `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
         match words:
             case ["start", task_id]:
                 self._start(self.records[task_id])
@@ -82,6 +92,23 @@ class StagePool(FakePool):
                 self.stuck = None
             case ["tail-only"]:
                 self.tail_only = True
+            case ["log-begins", number]:
+                self.log_begins = int(number)
+            case _:
+                self._place(words)
+
+    def _place(self, words: list[str]) -> None:
+        match words:
+            case ["worker", name, slots, *tags]:
+                self.crew[name] = worker(name, int(slots), *tags)
+            case ["lost", name]:
+                self.crew[name]["state"] = "lost"
+            case ["place", task_id, name]:
+                self.placed[task_id] = name
+            case ["why", task_id, text]:
+                self.why[task_id] = json.loads(text)
+            case ["announce", task_id, text]:
+                self.records[task_id]["actions"][-1]["announcement"] = json.loads(text)
             case _:
                 raise ValueError(f"no such word: {' '.join(words)}")
 
@@ -106,6 +133,7 @@ class StagePool(FakePool):
             "error": None,
             "output_tail": None,
         }
+        self.placed[record["id"]] = "one"
         record |= {"state": "running", "attempts": attempt, "started_at_ms": self.now_ms}
         record["actions"].append(action)
         self._tell("task.started", record)

@@ -170,3 +170,26 @@ async def test_ids_are_quoted_in_paths_and_lists_in_queries() -> None:
         paths = [one.path.partition("deadline=")[0] for one in only.asked]
     assert paths[0] == "/v1/tasks/a%2Fb%3Fc%20d?"
     assert paths[1] == "/v1/tasks?state=pending%2Crunning&q=a%26b&eta=1&"
+
+
+async def test_a_question_by_post_is_never_in_doubt() -> None:
+    async with node(drops(), answers({"items": []})) as only, client(only.url) as asker:
+        assert await asker.test_policy("return true", "t") == []
+    assert only.keys == [None, None]
+    async with node(*[drops()] * 30) as only, client(only.url, time=Time(), deadline_s=1.0) as asker:
+        with pytest.raises(Unreachable):
+            await asker.test_policy("return true", "t")
+        only.script.clear()
+
+
+async def test_a_bulk_is_waited_for_and_in_doubt_when_its_node_is_lost() -> None:
+    working = answers({"id": "b1", "matched": 9, "done": 4, "state": "working"})
+    done = answers({"id": "b1", "matched": 9, "done": 9, "state": "done"})
+    seen: list[tuple[int, int]] = []
+    async with node(answers({"bulk": "b1"}, 202), working, done) as only, client(only.url) as asker:
+        found = await asker.act("kill", match={"queue": "q"}, on_progress=lambda *each: seen.append(each))
+    assert ((found.matched, found.done, found.index), seen) == ((9, 9, None), [(4, 9), (9, 9)])
+    unknown = problem(404, "not_found", "this node knows no bulk b1")
+    async with node(answers({"bulk": "b1"}, 202), unknown) as only, client(only.url) as asker:
+        with pytest.raises(Unknown, match="the same again does the rest"):
+            await asker.act("kill", match={"queue": "q"})

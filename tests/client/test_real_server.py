@@ -42,6 +42,32 @@ def test_tasks_are_added_once_found_and_deleted(client: BlockingClient) -> None:
     assert client.task("a")["state"] == "deleted"
 
 
+def test_verbs_change_tasks_and_balance_moves_them(client: BlockingClient) -> None:
+    client.add([TASK | {"id": f"t{n}", "group": "g", "limit": 2} for n in range(3)])
+    assert client.act("update", ids=["t0"], changes={"priority": 7, "limit": None}).done == 1
+    assert (client.task("t0")["priority"], client.task("t0")["limit"]) == (7, None)
+    assert client.act("relocate", match={"group": "g"}, to="one").done == 3
+    with pytest.raises(Rejected, match="there is no worker two"):
+        client.act("relocate", ids=["t0"], to="two")
+    assert client.balance("g", dry_run=True, most=5).moves == []
+    assert client.act("kill", ids=["t1"]).done == 1
+    assert client.act("retry", match={"error": "killed"}).done == 1
+    assert client.explain("t1")["workers"] == [{"name": "one", "verdict": "would_run", "detail": ""}]
+    assert client.announcements("g") == []
+
+
+def test_workers_and_policies(client: BlockingClient) -> None:
+    assert [one["name"] for one in client.workers()] == ["one"]
+    assert client.patch_worker("one", {"slots": 4})["slots"] == client.worker("one")["slots"] == 4
+    assert (client.drain("one")["state"], client.undrain("one")["state"]) == ("draining", "up")
+    assert client.put_policy("p", "return true")["version"] == 1
+    assert (client.policies()[0]["name"], client.policy("p")["source"]) == ("p", "return true")
+    assert client.test_policy("return true", TASK)[0]["verdict"] == "bid"
+    client.delete_policy("p")
+    with pytest.raises(Rejected, match="there is no policy p"):
+        client.policy("p")
+
+
 def test_lines_are_added_cut_by_cut(client: BlockingClient) -> None:
     text = b"".join(b'{"id":"n%d","work":{"command":["true"]}}\n' % number for number in range(2500))
     cuts = list(client.add_lines(io.BytesIO(text).read))

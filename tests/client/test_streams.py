@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quvatlh.client import Event, Rejected, Unavailable
+from quvatlh.client import Broken, Event, Rejected, Unavailable
 from quvatlh.client.sse import Frame, Parser
 from tests.client.nodes import answers, client, drops_after, node, problem, sends
 
@@ -50,11 +50,24 @@ async def test_what_is_no_longer_kept_is_said() -> None:
         assert caught.value.code == "gone"
 
 
-async def test_a_log_that_broke_off_is_read_again_and_what_was_seen_is_skipped() -> None:
-    async with node(drops_after(b"one tw"), sends(b"one two three")) as only, client(only.url) as asker:
-        text = b"".join([chunk async for chunk in asker.log("t", action="a1", follow=True)])
-    assert text == b"one two three"
-    assert only.asked[1].path == "/v1/tasks/t/log?stream=stdout&action=a1&follow=1"
+async def test_a_log_that_broke_off_goes_on_at_its_next_byte_of_the_same_action() -> None:
+    first = drops_after(b"one tw", Quvatlh_Action="a7", Quvatlh_Offset="0")
+    rest = sends(b"o three", Quvatlh_Action="a7", Quvatlh_Offset="6")
+    async with node(first, rest) as only, client(only.url) as asker:
+        log = asker.log("t", follow=True)
+        assert b"".join([chunk async for chunk in log]) == b"one two three"
+    assert [each.path for each in only.asked] == [
+        "/v1/tasks/t/log?stream=stdout&follow=1",
+        "/v1/tasks/t/log?stream=stdout&follow=1&action=a7&offset=6",
+    ]
+
+
+async def test_a_log_says_whose_it_is_and_where_it_begins() -> None:
+    async with node(sends(b"end", Quvatlh_Action="a7", Quvatlh_Offset="900")) as only, client(only.url) as asker:
+        log = asker.log("t", offset=5)
+        assert b"".join([chunk async for chunk in log]) == b"end"
+    assert (log.action, log.begins, log.tail_only) == ("a7", 900, False)
+    assert only.asked[0].path == "/v1/tasks/t/log?stream=stdout&offset=5"
 
 
 async def test_of_a_log_whose_worker_is_gone_only_the_tail_is_there_and_says_so() -> None:
@@ -64,17 +77,30 @@ async def test_of_a_log_whose_worker_is_gone_only_the_tail_is_there_and_says_so(
         assert log.tail_only
 
 
-async def test_a_tail_does_not_go_on_where_the_whole_broke_off() -> None:
-    async with node(drops_after(b"one tw"), sends(b"three", Quvatlh_Log="tail")) as only, client(only.url) as asker:
-        with pytest.raises(Unavailable, match="only the tail is left"):
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({"Quvatlh_Log": "tail", "Quvatlh_Offset": "8"}, "worker was lost"),
+        ({"Quvatlh_Offset": "7"}, "it was cut short"),
+    ],
+)
+async def test_a_log_does_not_go_on_beyond_a_gap(headers: dict[str, str], words: str) -> None:
+    async with node(drops_after(b"one tw"), sends(b"three", **headers)) as only, client(only.url) as asker:
+        with pytest.raises(Unavailable, match=words):
+            _ = [chunk async for chunk in asker.log("t")]
+
+
+async def test_an_offset_that_is_none_is_no_answer_of_ours() -> None:
+    async with node(sends(b"x", Quvatlh_Offset="-1")) as only, client(only.url) as asker:
+        with pytest.raises(Broken, match="is this the right address"):
             _ = [chunk async for chunk in asker.log("t")]
 
 
 async def test_a_backup_that_broke_off_is_fetched_anew_and_the_file_is_whole(tmp_path: Path) -> None:
-    seen: list[int] = []
+    seen: list[tuple[int, int | None]] = []
     async with node(drops_after(b"half"), sends(b"all of it")) as only, client(only.url) as asker:
-        size = await asker.backup().to(str(tmp_path / "b"), seen.append)
-    assert (size, (tmp_path / "b").read_bytes(), seen[-1]) == (9, b"all of it", 9)
+        size = await asker.backup().to(str(tmp_path / "b"), lambda *each: seen.append(each))
+    assert (size, (tmp_path / "b").read_bytes(), seen) == (9, b"all of it", [(4, None), (9, 9)])
     assert list(tmp_path.iterdir()) == [tmp_path / "b"]
 
 

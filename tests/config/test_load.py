@@ -235,12 +235,10 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("yaml", "message"),
     [
-        ("node: {name: 2026-13-45}", "line 1, column 14: month must be in 1..12"),
-        ("worker: {slots: 0x_}", "line 1, column 17: invalid literal for int() with base 16: ''"),
-        ("node: {name: a}\nnode: {name: b}", "line 2, column 1: node stands twice"),
+        ("node: {name: a}\nnode: {name: b}", "line 2, column 1: 'node' stands twice"),
         ("? [a]\n: b", "line 1, column 3: a key must be text"),
-        ("[" * 5000, "is nested too deep"),
-        ("node: [", "line 1, column 8: expected the node content, but found '<stream end>'"),
+        ("[" * 5000, "line 1, column 17: is nested more than 16 levels deep"),
+        ("node: [", "line 2, column 1: did not find expected node content"),
     ],
 )
 def test_a_file_that_is_no_yaml_is_told_with_its_place(yaml: str, message: str, tmp_path: Path) -> None:
@@ -248,8 +246,5 @@ def test_a_file_that_is_no_yaml_is_told_with_its_place(yaml: str, message: str, 
 
 
 def test_aliases_that_multiply_are_not_written_out(tmp_path: Path) -> None:
-    yaml = BOMB + "node: {name: *i}\nhttp: {insecure: *i, hosts: *i}\nworker: {slots: *i}\nlog: {level: *i}\n"
-    found = dict(faults(yaml, tmp_path))
-    assert found["node.name"] == found["http.hosts"] == "must be text"
-    assert found["http.insecure"] == "must be true or false"
-    assert {"worker.slots", "log.level"} < set(found)
+    yaml = BOMB + "node: {name: *i}\nworker: {slots: *i}\n"
+    assert faults(yaml, tmp_path) == [("", "has more than 10000 values, aliases counted at each use")]

@@ -37,6 +37,14 @@ def test_hello_is_run_and_its_output_shown(start: Start) -> None:
     assert node.raw(f"/v1/tasks/{record['id']}/log") == b"hello\n"
     assert node.stop() == 0
     assert '"level": "error"' not in node.told()
+    assert '"event": "request"' not in node.told()
+
+
+def test_requests_are_logged_for_who_looks_for_a_bug(start: Start) -> None:
+    node = start(QUVATLH_LOG_LEVEL="debug").listening().ready()
+    node.ask("/v1/cluster")
+    assert node.stop() == 0
+    assert any('"event": "request"' in line and "/v1/cluster" in line for line in node.told().splitlines())
 
 
 def test_what_was_done_is_there_after_a_restart(start: Start) -> None:

@@ -30,25 +30,21 @@ from quvatlh.service.pool import (
     Principal,
     Readiness,
     Rejected,
-    RequestKey,
     StreamEvent,
     TaskQuery,
     Turn,
 )
+from tests.fakes.gate import known
+from tests.fakes.market import FINISHED, FakeMarket
 
 TOKEN = "the-token-of-these-tests"
-FINISHED = frozenset({"succeeded", "failed", "deleted"})
 HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0}
 
 
-class FakePool:
+class FakePool(FakeMarket):
     def __init__(self, *, bulk_above: int = 1000, events_kept: int = 100_000) -> None:
-        self.records: dict[str, Json] = {}
+        super().__init__()
         self.unique: dict[tuple[str, str], str] = {}
-        self.requests: dict[tuple[str, str, str], tuple[bytes, Any]] = {}
-        self.calls: list[Call] = []
-        self.index = 0
-        self.now_ms = 1_700_000_000_000
         self.happened: list[StreamEvent] = []
         self.forgotten = 0
         """Index up to which events are no longer kept."""
@@ -60,18 +56,13 @@ class FakePool:
         self.output_error: BaseException | None = None
         self.tail_only = False
         self.counts_in_part = False
+        self.log_begins = 0
+        """What was written before it is no longer kept."""
         self.is_ready = Readiness(ready=True)
-        self.failing: list[BaseException] = []
         self.moved = asyncio.Event()
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.waiting = 0
         self.keeps_events = True
 
     # --- what a test does to it ---
-
-    def fail_next(self, error: BaseException) -> None:
-        self.failing.append(error)
 
     def finish(self, task_id: str, result: object = None, *, state: str = "succeeded") -> None:
         record = self.records[task_id]
@@ -102,18 +93,18 @@ class FakePool:
         await self._enter(call)
         return self._once(call.key, lambda: self._add(tasks))  # type: ignore[no-any-return]
 
-    async def act(self, call: Call, _turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+    async def act(self, call: Call, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
         await self._enter(call)
-        return self._once(call.key, lambda: self._delete(which))  # type: ignore[no-any-return]
+        return self._once(call.key, lambda: self._act(turn, which))  # type: ignore[no-any-return]
 
     async def bulk(self, call: Call, bulk_id: str) -> Json:
         await self._enter(call)
-        found: Json = _known(self.bulks, bulk_id, "bulk")
+        found: Json = known(self.bulks, bulk_id, "bulk")
         return found
 
     async def tasks(self, call: Call, query: TaskQuery) -> Page:
         await self._enter(call)
-        found = [record for record in self.records.values() if _holds(record, query.wanted)]
+        found = [record for record in self.records.values() if self._holds(record, query.wanted)]
         found.sort(key=lambda record: (_sort_key(record, query.sort), record["id"]), reverse=query.descending)
         if query.cursor is not None and not query.cursor.isdigit():
             raise Rejected("invalid", "the cursor is none of this list", [FieldError("cursor", "is none of this list")])
@@ -129,7 +120,7 @@ class FakePool:
         await self._enter(call)
         counts: dict[Any, int] = {}
         for record in self.records.values():
-            if _holds(record, wanted):
+            if self._holds(record, wanted):
                 value = record.get(by, record["spec"].get(by))
                 counts[value] = counts.get(value, 0) + 1
         ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
@@ -137,7 +128,7 @@ class FakePool:
 
     async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
         await self._enter(call)
-        record = _known(self.records, task_id, "task")
+        record = known(self.records, task_id, "task")
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 while record["state"] not in FINISHED:
@@ -148,22 +139,25 @@ class FakePool:
 
     async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
         await self._enter(call)
-        actions: Sequence[Json] = _known(self.records, task_id, "task")["actions"]
+        actions: Sequence[Json] = known(self.records, task_id, "task")["actions"]
         return actions
 
     async def result(self, call: Call, task_id: str) -> object:
         await self._enter(call)
-        record = _known(self.records, task_id, "task")
+        record = known(self.records, task_id, "task")
         if record["state"] != "succeeded":
             raise Rejected("conflict", f"{task_id} is {record['state']} and has no result")
         return record["result"]
 
-    async def log(self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool) -> LogOutput:
+    async def log(
+        self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool, offset: int = 0
+    ) -> LogOutput:
         await self._enter(call)
-        _known(self.records, task_id, "task")
+        known(self.records, task_id, "task")
         if action not in {None, "a1"}:
             raise Rejected("not_found", f"{task_id} has no action {action}")
-        return LogOutput(self._output(task_id, output, follow=follow), self.tail_only)
+        start = max(offset, self.log_begins)
+        return LogOutput(self._output(task_id, output, start, follow=follow), self.tail_only, "a1", start)
 
     async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
         await self._enter(call)
@@ -183,7 +177,7 @@ class FakePool:
 
     async def remove_member(self, call: Call, member_id: str) -> Json:
         await self._enter(call)
-        _known(self.members, member_id, "member")
+        known(self.members, member_id, "member")
         if len(self.members) == 1:
             raise Rejected("conflict", "the last node stays")
         del self.members[member_id]
@@ -191,7 +185,7 @@ class FakePool:
 
     async def backup(self, call: Call) -> Backup:
         await self._enter(call)
-        return Backup(self.index, _pieces([b"state ", b"of the ", b"pool"]))
+        return Backup(self.index, _pieces([b"state ", b"of the ", b"pool"]), 17)
 
     async def tokens(self, call: Call) -> Sequence[Json]:
         await self._enter(call)
@@ -205,26 +199,6 @@ class FakePool:
         return found[0]
 
     # --- inside ---
-
-    async def _enter(self, call: Call) -> None:
-        self.calls.append(call)
-        if self.failing:
-            raise self.failing.pop(0)
-        self.waiting += 1
-        try:
-            await self.gate.wait()
-        finally:
-            self.waiting -= 1
-
-    def _once(self, key: RequestKey | None, work: Any) -> Any:
-        if key is None:
-            return work()
-        known = self.requests.get(key[:3])
-        if known is None:
-            self.requests[key[:3]] = known = (key.digest, work())
-        if known[0] != key.digest:
-            raise Rejected("conflict", "this Idempotency-Key was used for another request")
-        return known[1]
 
     def _add(self, tasks: Sequence[NewTask]) -> Added:
         self.index += 1
@@ -268,20 +242,61 @@ class FakePool:
         self._happen("task.added", record, position)
         return task_id
 
-    def _delete(self, which: Sequence[str] | TaskFilter) -> Done | Bulk:
+    def _act(self, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
         if isinstance(which, TaskFilter):
-            ids = [task_id for task_id, record in self.records.items() if _holds(record, which)]
+            ids = [task_id for task_id, record in self.records.items() if self._holds(record, which)]
         else:
             ids = list(dict.fromkeys(which))
             missing = [FieldError("ids", f"there is no task {each}") for each in ids if each not in self.records]
             if missing:
                 raise Rejected("not_found", f"there is no task {missing[0].message.split()[-1]}", missing)
+        if turn.to is not None:
+            known(self.crew, turn.to, "worker")
         if len(ids) > self.bulk_above:
             self.bulks["b1"] = {"id": "b1", "matched": len(ids), "done": 0, "state": "working"}
             return Bulk("b1")
-        for task_id in ids:
-            self.finish(task_id, state="deleted")
-        return Done(len(ids), len(ids), self.index)
+        done = sum(self._turn(turn, self.records[task_id]) for task_id in ids)
+        return Done(len(ids), done, self.index)
+
+    def _turn(self, turn: Turn, record: Json) -> bool:
+        """As the core does: a state without such a step is matched, and not done."""
+        over = record["state"] in FINISHED
+        if turn.verb == "delete":
+            self.finish(record["id"], state="deleted")
+        elif over != (turn.verb == "retry"):
+            return False
+        elif turn.verb == "kill":
+            record["error"] = {"code": "killed", "text": "killed by a person"}
+            self.finish(record["id"], state="failed")
+        elif turn.verb == "update":
+            changes = dict(turn.changes or {})
+            record |= {name: changes.pop(name) for name in ("at_ms", "expires_ms") if name in changes}
+            record["spec"] |= changes
+        else:
+            record |= {"state": "pending", "finished_at_ms": None, "error": None}
+            self.placed.pop(record["id"], None)
+            if turn.to is not None:
+                self.placed[record["id"]] = turn.to
+            self._tell("task.relocated" if turn.verb == "relocate" else "task.ready", record)
+        return True
+
+    def _holds(self, record: Json, wanted: TaskFilter) -> bool:
+        spec = record["spec"]
+        is_equal = {
+            "queue": spec.get("queue", "default"),
+            "group": spec.get("group", "default"),
+            "name": spec.get("name", record["id"]),
+            "key": spec.get("key"),
+            "worker": self.placed.get(record["id"]),
+            "error": (record.get("error") or {}).get("code"),
+        }
+        return (
+            (not wanted.state or record["state"] in wanted.state)
+            and all(getattr(wanted, name) in {None, value} for name, value in is_equal.items())
+            and (wanted.tag is None or wanted.tag in spec.get("tags", ()))
+            and (wanted.created_after is None or record["created_at_ms"] > wanted.created_after)
+            and (wanted.q is None or wanted.q in repr(record))
+        )
 
     def _tell(self, kind: str, record: Json) -> None:
         self.index += 1
@@ -305,8 +320,7 @@ class FakePool:
                 place = Position(event.index, event.n)
             await moved.wait()
 
-    async def _output(self, task_id: str, output: Output, *, follow: bool) -> AsyncIterator[bytes]:
-        sent = 0
+    async def _output(self, task_id: str, output: Output, sent: int, *, follow: bool) -> AsyncIterator[bytes]:
         while True:
             data = self.outputs.get((task_id, output), b"")[sent:]
             if data:
@@ -329,12 +343,6 @@ def _unique_key(spec: Json) -> tuple[str, str] | None:
     return None if unique is None else (spec.get("group", "default"), unique.get("key") or repr(spec["work"]))
 
 
-def _known(table: Mapping[str, Any], name: str, what: str) -> Any:
-    if name not in table:
-        raise Rejected("not_found", f"there is no {what} {name}")
-    return table[name]
-
-
 def _listed(record: Json) -> Json:
     return {name: value for name, value in record.items() if name not in {"payload", "payload_json"}}
 
@@ -343,20 +351,6 @@ def _sort_key(record: Json, sort: str) -> int:
     if sort == "priority":
         return int(record["spec"].get("priority", 0))
     return int(record.get(f"{sort}_ms") or 0)
-
-
-def _holds(record: Json, wanted: TaskFilter) -> bool:
-    spec = record["spec"]
-    if wanted.state and record["state"] not in wanted.state:
-        return False
-    for name in ("queue", "group"):
-        if getattr(wanted, name) not in {None, spec.get(name, "default")}:
-            return False
-    if wanted.name not in {None, spec.get("name", record["id"])} or wanted.key not in {None, spec.get("key")}:
-        return False
-    if wanted.created_after is not None and record["created_at_ms"] <= wanted.created_after:
-        return False
-    return wanted.q is None or wanted.q in repr(record)
 
 
 async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:

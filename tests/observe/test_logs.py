@@ -44,6 +44,14 @@ def test_a_machine_gets_one_json_object_a_line() -> None:
     }
 
 
+def test_what_is_noted_for_debugging_is_seen_at_that_level_only() -> None:
+    for level, lines in (("info", 0), ("debug", 1)):
+        stream = io.StringIO()
+        logs.set_up("json", level, stream)
+        logs.noter("quvatlh.http", "debug")("request", status=200)
+        assert len(stream.getvalue().splitlines()) == lines
+
+
 def test_people_get_a_line_without_braces_and_in_color_only_on_a_terminal() -> None:
     for stream, colored in ((Terminal(), True), (io.StringIO(), False)):
         logs.set_up("people", "info", stream)

@@ -82,6 +82,60 @@ async def test_a_long_output_comes_from_its_owner_and_the_tail_when_that_is_gone
         assert (await text(output.chunks), output.tail_only) == (b"it", True)
 
 
+async def test_an_output_goes_on_at_an_offset_wherever_it_is_kept(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task = await running(follower, master)
+        _written(follower, b"all of it")
+        live = await master.pool.log(asked(), task, "stdout", None, follow=False, offset=4)
+        assert (await text(live.chunks), live.action, live.offset) == (b"of it", "a1", 4)
+        await ended(follower, finish("a1", "it", stdout_bytes=9))
+        await master.until_state(task, "succeeded")
+        for offset, expected in ((4, b"of it"), (7, b"it"), (8, b"t"), (9, b""), (50, b"")):
+            output = await master.pool.log(asked(), task, "stdout", "a1", follow=False, offset=offset)
+            assert (await text(output.chunks), output.tail_only, output.offset) == (expected, False, offset)
+        switchboard.cut("n2")
+        rest = await master.pool.log(asked(), task, "stdout", "a1", follow=False, offset=7)
+        assert (await text(rest.chunks), rest.tail_only, rest.offset) == (b"it", False, 7)
+        lost = await master.pool.log(asked(), task, "stdout", "a1", follow=False, offset=4)
+        assert (await text(lost.chunks), lost.tail_only, lost.offset) == (b"it", True, 7)
+
+
+async def test_what_a_lost_action_wrote_is_still_with_its_owner(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task = await running(follower, master)
+        _written(follower, b"so far")
+        switchboard.cut("n2")
+        master.clock.advance(10)
+        await master.node.presence._look()
+        await master.until_state(task, "pending")
+        switchboard.heal()
+        output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
+        assert (await text(output.chunks), output.tail_only) == (b"so far", False)
+
+
+@pytest.mark.parametrize(
+    ("tail", "total", "offset", "rest"),
+    [
+        ("abc", 3, 0, b"abc"),
+        ("abc", 3, 2, b"c"),
+        ("abc", 3, 3, b""),
+        ("abc", 9, 6, b"abc"),
+        ("abc", 9, 5, None),
+        ("a\ufffdc", 9, 8, None),
+        ("", 0, 0, b""),
+    ],
+)
+def test_a_tail_knows_whether_it_holds_the_rest(tail: str, total: int, offset: int, rest: bytes | None) -> None:
+    assert tails.Tails(total, 0, tail, "").since("stdout", offset) == rest
+
+
+async def test_a_backup_says_how_large_it_is(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        backup = await stand.pool.backup(asked())
+        assert len(await text(backup.chunks)) == backup.size_bytes
+
+
 def _written(stand: Stand, data: bytes) -> None:
     async def follow(action_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
         if stdout_offset < len(data):

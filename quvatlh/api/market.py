@@ -1,0 +1,148 @@
+"""The handlers of placement: why a task waits, workers, policies, announcements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from aiohttp import web
+
+from quvatlh.api import shapes, tasks
+from quvatlh.api.checks import Fault, Field, Kind, integer, list_of, named, object_of, rejected, text
+from quvatlh.api.exchange import JSON, LUA, Exchange
+from quvatlh.api.params import Param
+from quvatlh.api.tasks import ID, TASK
+from quvatlh.api.views import task_id
+from quvatlh.service.pool import Json, Rejected
+
+SLOTS_MAX: Final = 1_000_000
+NAME: Final = named()
+SOURCE: Final = text(chars_min=1)
+SOURCE_TYPES: Final[Mapping[str, str]] = {LUA: "the source as it is"}
+POLICY: Final = object_of({"source": Field(SOURCE)}, "source")
+GROUP_PARAM: Final = {"group": Param(NAME)}
+
+_WORKER: Final = object_of(
+    {
+        "tags": Field(list_of(NAME)),
+        "queues": Field(list_of(NAME)),
+        "slots": Field(integer(0, SLOTS_MAX)),
+    }
+)
+
+
+def _changes(given: Any) -> dict[str, Any]:
+    changes: dict[str, Any] = _WORKER.check(given)
+    if not changes:
+        raise ValueError(f"must name at least one of {', '.join(_WORKER.schema['properties'])}")
+    return changes
+
+
+WORKER: Final = Kind(_changes, {**_WORKER.schema, "minProperties": 1})
+
+
+def _task(given: Any) -> Any:
+    """One that stands, by its id, or one that might be added."""
+    if type(given) is str:
+        return ID.check(given)
+    return tasks.check(given)
+
+
+POLICY_TEST: Final = object_of(
+    {
+        "source": Field(SOURCE),
+        "task": Field(Kind(_task, {"anyOf": [ID.schema, TASK.schema]})),
+        "worker": Field(NAME),
+    },
+    "source",
+    "task",
+)
+
+
+async def get_explain(exchange: Exchange) -> web.StreamResponse:
+    return exchange.answer(shapes.wire(await exchange.pool.explain(exchange.call(), task_id(exchange))))
+
+
+async def get_workers(exchange: Exchange) -> web.StreamResponse:
+    return _list(exchange, await exchange.pool.workers(exchange.call()))
+
+
+async def get_worker(exchange: Exchange) -> web.StreamResponse:
+    return exchange.answer(shapes.wire(await exchange.pool.worker(exchange.call(), _name(exchange, "worker"))))
+
+
+async def patch_worker(exchange: Exchange) -> web.StreamResponse:
+    changes, key = await exchange.json()
+    worker = await exchange.pool.patch_worker(exchange.call(key), _name(exchange, "worker"), changes)
+    return exchange.answer(shapes.wire(worker))
+
+
+async def drain(exchange: Exchange) -> web.StreamResponse:
+    """Or the opposite, by the last part of its route's path."""
+    name = _name(exchange, "worker")
+    draining = exchange.route.path.endswith("/drain")
+    worker = await exchange.pool.patch_worker(exchange.call(exchange.key()), name, {"draining": draining})
+    return exchange.answer(shapes.wire(worker))
+
+
+async def get_policies(exchange: Exchange) -> web.StreamResponse:
+    return _list(exchange, await exchange.pool.policies(exchange.call()))
+
+
+async def get_policy(exchange: Exchange) -> web.StreamResponse:
+    return exchange.answer(shapes.wire(await exchange.pool.policy(exchange.call(), _name(exchange, "policy"))))
+
+
+async def put_policy(exchange: Exchange) -> web.StreamResponse:
+    name = exchange.path["name"]
+    try:
+        NAME.check(name)
+    except ValueError as error:
+        raise rejected([Fault(".name", str(error))]) from None
+    source, key = await _source(exchange)
+    return exchange.answer(shapes.wire(await exchange.pool.put_policy(exchange.call(key), name, source)))
+
+
+async def _source(exchange: Exchange) -> tuple[str, Any]:
+    content_type = exchange.content_type()
+    if content_type == JSON:
+        given, key = await exchange.json(JSON)
+        return given["source"], key
+    raw = await exchange.body()
+    try:
+        return SOURCE.check(raw.decode()), exchange.key(raw)
+    except UnicodeDecodeError as error:
+        raise Rejected("bad_request", f"the body is not UTF-8 at byte {error.start}") from None
+    except ValueError as error:
+        raise rejected([Fault(".source", str(error))]) from None
+
+
+async def delete_policy(exchange: Exchange) -> web.StreamResponse:
+    name = _name(exchange, "policy")
+    await exchange.pool.delete_policy(exchange.call(exchange.key()), name)
+    return exchange.answer({"name": name})
+
+
+async def test_policy(exchange: Exchange) -> web.StreamResponse:
+    given, _ = await exchange.json()
+    pool = exchange.pool
+    return _list(exchange, await pool.test_policy(exchange.call(), given["source"], given["task"], given.get("worker")))
+
+
+async def get_announcements(exchange: Exchange) -> web.StreamResponse:
+    return _list(exchange, await exchange.pool.announcements(exchange.call(), exchange.query.get("group")))
+
+
+def _list(exchange: Exchange, items: Sequence[Json]) -> web.StreamResponse:
+    """Whole: there are never so many that it would need pages."""
+    return exchange.answer({"items": shapes.wire(items), "next": None, "total": len(items)})
+
+
+def _name(exchange: Exchange, what: str) -> str:
+    """What cannot be a name names nothing."""
+    name = exchange.path["name"]
+    try:
+        NAME.check(name)
+    except ValueError:
+        raise Rejected("not_found", f"there is no {what} {name[:60]!r}") from None
+    return name

@@ -1,0 +1,190 @@
+"""`quvatlh policy`: Lua functions that are kept under a name, and tried out before anything hangs on them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from quvatlh.cli.lazy import NearGroup
+from quvatlh.cli.names import completing, hinting
+from quvatlh.cli.printing import Table, age, plain, print_json, say
+from quvatlh.cli.session import Session, speaks_http
+from quvatlh.cli.status import ExitStatus
+from quvatlh.client import Client, Fault, Rejected
+from quvatlh.codec.taskfile import read_tasks
+from quvatlh.codec.yamltext import BadYaml
+
+SOURCE_BYTES_MAX = 1024 * 1024
+"""Far beyond what a node takes: it says how much that is."""
+VERDICTS = {
+    "bid": "bids",
+    "no_bid": "does not bid",
+    "failed": "failed",
+    "overran": "took too long, or too much memory",
+    "marked": "not asked: it took too long twice within a minute",
+}
+
+Json = dict[str, Any]
+
+_NAME = click.argument("name", shell_complete=completing("policies"))
+
+
+@click.group(cls=NearGroup)
+def policy() -> None:
+    """Stored policies: list, show, store, delete, test."""
+
+
+@policy.command()
+@speaks_http
+def ls(session: Session) -> None:
+    """List stored policies."""
+    listed = session.run(lambda client: client.policies())
+    if session.as_json:
+        for one in listed:
+            print_json(one)
+    elif listed:
+        now_ms = session.around.wall_ms()
+        rows = [[one["name"], one["version"], age(one["at"], now_ms), one["digest"]] for one in listed]
+        Table(["POLICY", "VERSION", "AGE", "DIGEST"], session.around.columns).print(rows)
+    else:
+        session.hint("no policies")
+
+
+@policy.command()
+@_NAME
+@speaks_http
+def show(session: Session, name: str) -> None:
+    """Print the source of a policy."""
+
+    async def work(client: Client) -> Json:
+        async with hinting(client, "policies", name):
+            return await client.policy(name)
+
+    found = session.run(work)
+    if session.as_json:
+        print_json(found)
+        return
+    click.echo(found["source"], nl=not found["source"].endswith("\n"))
+    session.hint(f"version {found['version']}, stored {age(found['at'], session.around.wall_ms())} ago")
+
+
+@policy.command()
+@_NAME
+@click.argument("file", metavar="FILE|-")
+@speaks_http
+def put(session: Session, name: str, file: str) -> None:
+    """Store FILE as policy NAME, or as its next version. Tasks that name it go by the new one from then on."""
+    source = _source(file)
+
+    async def work(client: Client) -> Json:
+        try:
+            return await client.put_policy(name, source)
+        except Rejected as problem:
+            _name_file(problem, file)
+            raise
+
+    stored = session.run(work)
+    if session.as_json:
+        print_json(stored)
+    else:
+        click.echo(f"{plain(name)} is stored, version {stored['version']}")
+
+
+@policy.command()
+@_NAME
+@speaks_http
+def delete(session: Session, name: str) -> None:
+    """Delete a policy that no unfinished task names."""
+
+    async def work(client: Client) -> None:
+        async with hinting(client, "policies", name):
+            await client.delete_policy(name)
+
+    session.run(work)
+    if session.as_json:
+        print_json({"name": name})
+    else:
+        click.echo(f"deleted {plain(name)}")
+
+
+@policy.command()
+@click.argument("file", metavar="FILE|-")
+@click.option(
+    "--task", required=True, metavar="ID|FILE", help="A task that stands, or one in a file as `add` takes it."
+)
+@click.option("--worker", metavar="W", shell_complete=completing("workers"), help="Ask only this one.")
+@speaks_http
+def test(session: Session, file: str, *, task: str, worker: str | None) -> None:
+    """Say what each live worker's answer to a task would be under the policy in FILE. Nothing is stored, nothing runs."""
+    source = _source(file)
+    asked = _task(task) if os.path.isfile(task) else task
+
+    async def work(client: Client) -> list[Json]:
+        try:
+            async with hinting(client, "workers", worker):
+                return await client.test_policy(source, asked, worker)
+        except Rejected as problem:
+            _name_file(problem, file)
+            raise
+
+    answers = session.run(work)
+    if session.as_json:
+        for one in answers:
+            print_json(one)
+    elif answers:
+        message = ["MESSAGE"] if any(one.get("text") for one in answers) else []
+        rows = [_row(one)[: 3 + len(message)] for one in answers]
+        Table(["WORKER", "ANSWER", "SCORE", *message], session.around.columns).print(rows)
+    else:
+        session.hint("no worker is up")
+
+
+def _row(one: Json) -> list[object]:
+    score = f"{one['score']:g}" if one["verdict"] == "bid" and one.get("score") is not None else "-"
+    return [one["worker"], VERDICTS.get(one["verdict"], one["verdict"]), score, one.get("text") or ""]
+
+
+def _name_file(problem: Rejected, file: str) -> None:
+    """A fault of the source is one of the file for who wrote it."""
+    shown = _shown(file)
+    problem.errors = tuple(Fault(shown if one.path == "source" else one.path, one.message) for one in problem.errors)
+
+
+def _source(file: str) -> str:
+    data = _read(file)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        _fail(f"{_shown(file)}: is not UTF-8 at byte {error.start}")
+
+
+def _task(file: str) -> Json:
+    try:
+        tasks = read_tasks(_read(file))
+    except BadYaml as error:
+        _fail(f"{file}: {error}")
+    if len(tasks) != 1:
+        _fail(f"{file}: holds {len(tasks)} tasks; one is asked about at a time")
+    return tasks[0]
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read(SOURCE_BYTES_MAX)
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(SOURCE_BYTES_MAX)
+    except OSError as error:
+        _fail(f"{file}: {(error.strerror or '').lower()}")
+
+
+def _shown(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _fail(message: str) -> NoReturn:
+    say(f"quvatlh: {message}")
+    sys.exit(ExitStatus.USAGE)

@@ -1,0 +1,111 @@
+"""`quvatlh retry`, `kill`, `delete`, `move`: what a person does to tasks, by id or by filter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from quvatlh.cli.choosing import Words, act, chooses_tasks, chosen
+from quvatlh.cli.names import completing
+from quvatlh.cli.printing import time_text
+from quvatlh.cli.session import Session, seconds, speaks_http
+
+NONE = "none"
+"""Takes a limit, an expiry or a `keep` away again."""
+
+RETRY = Words("retrying", "retried", "run them again", "have not failed, or are still ending")
+KILL = Words("killing", "killed", "stop them as failed", "had finished")
+DELETE = Words("deleting", "deleted", "stop and delete them", "are not there any more")
+MOVE = Words("moving", "moved", "move them", "had finished, or may not be begun twice")
+CHANGE = Words("changing", "changed", "change them", "had finished")
+
+
+@click.command()
+@chooses_tasks
+@speaks_http
+def retry(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool) -> None:
+    """Run failed tasks again, from their first attempt: those named, or all that match every K=V."""
+    act(session, "retry", chosen(session, ids, pairs, yes=yes, words=RETRY), RETRY)
+
+
+@click.command()
+@chooses_tasks
+@speaks_http
+def kill(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool) -> None:
+    """Stop tasks: those named, or all that match every K=V. They have failed, and are not retried by themselves.
+
+    An instance of a service is replaced by another; `delete` ends the service.
+    """
+    act(session, "kill", chosen(session, ids, pairs, yes=yes, words=KILL), KILL)
+
+
+@click.command()
+@chooses_tasks
+@speaks_http
+def delete(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool) -> None:
+    """Stop and delete tasks: those named, or all that match every K=V."""
+    act(session, "delete", chosen(session, ids, pairs, yes=yes, words=DELETE), DELETE)
+
+
+MOVE_EPILOG = """\b
+Examples:
+  quvatlh move ID                          away from the worker it is on
+  quvatlh move --to gpu-2 ID               to this worker
+  quvatlh move --queue night --match queue=mail --match state=pending
+  quvatlh move --priority 9 --limit none ID"""
+
+
+@click.command(epilog=MOVE_EPILOG)
+@chooses_tasks
+@click.option(
+    "--to", metavar="WORKER", shell_complete=completing("workers"), help="To this worker, and no other from now on."
+)
+@click.option("--queue", metavar="Q", help="Into this queue.")
+@click.option("--priority", type=int, metavar="INT", help="Higher goes first.")
+@click.option("--tag", "tags", multiple=True, metavar="T", help="Tags to ask for instead; none for no tags.")
+@click.option("--at", metavar="TIME|D", help="Not before this time, or so long from now.")
+@click.option("--expires", metavar="TIME|D", help="Fails when not started by then; none for never.")
+@click.option("--limit", metavar="INT", help="At most so many of its name at once; none for no limit.")
+@click.option("--keep", metavar="D", help="Listed so long once finished; none for what the queue says.")
+@speaks_http
+def move(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool, to: str | None, **given: Any) -> None:  # fmt: skip
+    """Move tasks to another worker, queue or place in the order: those named, or all that match every K=V.
+
+    Without options, and with --to, what runs is stopped and begun anew elsewhere. The other options change tasks as they
+    stand and stop nothing, but for a service's instances beyond a lower --limit.
+    """
+    changes = _changes(session, given)
+    words = CHANGE if changes and to is None else MOVE
+    choice = chosen(session, ids, pairs, yes=yes, words=words)
+    if changes:
+        act(session, "update", choice, CHANGE, changes=changes)
+    if to is not None or not changes:
+        act(session, "relocate", choice, MOVE, to=to)
+
+
+def _changes(session: Session, given: dict[str, Any]) -> dict[str, Any]:
+    changes = {name: given[name] for name in ("queue", "priority") if given[name] is not None}
+    if given["tags"]:
+        changes["tags"] = [] if given["tags"] == (NONE,) else list(given["tags"])
+    if given["at"] is not None:
+        changes["at"] = _time(session, given["at"])
+    if given["expires"] is not None:
+        changes["expires"] = None if given["expires"] == NONE else _time(session, given["expires"])
+    if given["limit"] is not None:
+        changes["limit"] = None if given["limit"] == NONE else _whole(given["limit"])
+    if given["keep"] is not None:
+        changes["keep"] = None if given["keep"] == NONE else given["keep"]
+    return changes
+
+
+def _time(session: Session, text: str) -> str:
+    """A duration is counted from now."""
+    span_s = seconds(text)
+    return text if span_s is None else time_text(session.around.wall_ms() + round(span_s * 1000))
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise click.BadParameter(f"{text!r} is neither a whole number nor {NONE}", param_hint="--limit")
+    return int(text)

@@ -1,0 +1,41 @@
+"""What a shell is offered for names of workers and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from quvatlh.cli.main import main
+from tests.cli.stage import Stage
+from tests.fakes.pool import TOKEN
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    with Stage() as made:
+        monkeypatch.setenv("QUVATLH_URL", made.url)
+        monkeypatch.setenv("QUVATLH_TOKEN", TOKEN)
+        yield made
+
+
+def offered(*args: str, typed: str = "") -> list[str]:
+    found = ShellComplete(main, {}, "quvatlh", "_QUVATLH_COMPLETE").get_completions(list(args), typed)
+    return [each.value for each in found]
+
+
+def test_names_are_those_that_the_node_knows(stage: Stage) -> None:
+    stage.tell(["worker", "gpu-1", "2"])
+    stage.call(lambda: stage.pool.stored.update(near={"name": "near", "version": 1, "source": ""}))
+    assert offered("drain") == ["gpu-1", "one"]
+    assert offered("worker", "show", typed="g") == ["gpu-1"]
+    assert offered("move", "a", "--to", typed="o") == ["one"]
+    assert offered("policy", "show", typed="n") == ["near"]
+    assert offered("add", "--policy", typed="x") == []
+    assert offered("drain", "--token", "wrong") == []
+
+
+def test_where_no_node_answers_nothing_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUVATLH_URL", "nonsense")
+    assert offered("drain") == []
