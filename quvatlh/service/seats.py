@@ -20,7 +20,7 @@ from quvatlh.service import asks, claims
 from quvatlh.service.door import Door
 from quvatlh.service.looking import Looking
 from quvatlh.service.presence import BEAT_S, KIND, Presence
-from quvatlh.service.seat import Look, Occupant, Report, Standing
+from quvatlh.service.seat import Claim, Look, Occupant, Report, Standing
 from quvatlh.service.state import State
 
 OFFERS: Final = "offers"
@@ -240,7 +240,7 @@ class NodeSeat:
         if tokens:
             self._say_claims(claims.of_tokens(self._state.db, session, tokens))
 
-    def _say_claims(self, found: Sequence[claims.Claim]) -> None:
+    def _say_claims(self, found: Sequence[Claim]) -> None:
         if found:
             self._told.update(claim.token for claim in found)
             self._occupant.claimed(found)

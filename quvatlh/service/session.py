@@ -117,7 +117,7 @@ class Session:
             elif self.id is None:
                 await self._open(self._life)
             else:
-                await self._beat(self._life)
+                await self.beat()
                 await self._pause(BEAT_S)
 
     async def leave(self, deadline_s: float) -> None:
@@ -199,14 +199,16 @@ class Session:
 
     # --- its beats ---
 
-    async def _beat(self, life: Life) -> None:
+    async def beat(self) -> None:
+        """One, if the executor lives and answers."""
+        life = self._life
         try:
             async with asyncio.timeout(ASK_S):
                 await self._executor.ask()
         except (OSError, TimeoutError):
             return
         session, names = self.id, self._names_held
-        if session != life.session:
+        if life is None or session != life.session:
             return
         held = self._holder.held() if names else None
         beat = asks.Beat(self.worker, session, life.secret, self._holder.surplus_slots(), held)

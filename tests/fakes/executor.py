@@ -252,8 +252,8 @@ class FakeHost:
         self.process: FakeProcess | None = None
         self.broken: OSError | None = None
         """What `open` raises while it is set."""
-        self.pruned: list[frozenset[str]] = []
-        """What was to be kept, each time."""
+        self.kept: set[str] = set()
+        """Actions with output files."""
         self._clock = clock
         self._entropy = entropy
 
@@ -356,8 +356,11 @@ class FakeExecutor:
             else:
                 await self._bell.wait()
 
-    def prune(self, keep: Collection[str]) -> None:
-        self._host.pruned.append(frozenset(keep))
+    async def kept(self) -> Collection[str]:
+        return sorted(self._host.kept)
+
+    def prune(self, action_ids: Collection[str]) -> None:
+        self._host.kept.difference_update(action_ids)
 
     async def close(self, grace_s: float) -> None:
         process = self._process

@@ -1,4 +1,4 @@
-"""One node's services on fakes: the real core behind a log in memory, a runner without processes, a clock that stands."""
+"""One node's services on fakes: the real core behind a log in memory, an executor without processes, a clock that stands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.entropy import FakeEntropy
 from tests.fakes.log import FakeLog
 from tests.fakes.peers import Switchboard
-from tests.runner.fake import FakeRunner
+from tests.fakes.executor import FakeHost, FakeProcess
+from tests.fakes.judge import FakeJudge
 
 PATIENCE_S = 10.0
 CODEC = Values()
@@ -31,7 +32,16 @@ ROOMY = (10 * 2**30, 20 * 2**30)
 class Stand:
     """Of one node."""
 
-    def __init__(self, directory: Path, name: str, switchboard: Switchboard, *, slots: int, seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        switchboard: Switchboard,
+        *,
+        slots: int,
+        seed: int,
+        isolated: bool = False,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.clock = FakeClock()
@@ -40,7 +50,11 @@ class Stand:
         self.log = FakeLog(
             self.machine, clock=self.clock, node=Member(name, name, f"{name}:7421", f"{name}:7420"), acting=False
         )
-        self.runner = FakeRunner(self.clock)
+        entropy = FakeEntropy(seed)
+        self.host = FakeHost(self.clock, entropy, isolated=isolated)
+        self.executor = self.host.executor(name)
+        self.judge = FakeJudge(self.clock)
+        self.notes: list[tuple[str, dict[str, Any]]] = []
         self.room = ROOMY
         self.fatal: list[BaseException] = []
         self.mirror: Mirror | None = None
@@ -48,15 +62,30 @@ class Stand:
         world = World(
             self.log,
             self.peers,
-            self.runner,
+            self.executor,
+            self.judge,
             self.clock,
-            FakeEntropy(seed),
+            entropy,
             lambda: self.room,
             LogFacts(),
+            note=lambda text, **fields: self.notes.append((text, fields)),
         )
         options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
         self.node = Node(options, world, self.state, CODEC, on_fatal=self.fatal.append)
         self.pool = self.node.pool
+
+    @property
+    def process(self) -> FakeProcess:
+        """The living executor."""
+        assert self.host.process is not None
+        return self.host.process
+
+    def running(self) -> list[str]:
+        """Actions that are processes now."""
+        return [] if self.host.process is None else self.host.process.running()
+
+    def end(self, name: str, exit_code: int = 0) -> None:
+        self.process.end(name, exit_code)
 
     async def add(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> str:  # noqa: A002
         return (await self.added(call=call, id=id, **spec)).ids[0]
@@ -86,7 +115,7 @@ class Stand:
 
     async def working(self) -> None:
         """Its worker has a session."""
-        await self.until(lambda: self.node.session.is_open, "there is no session")
+        await self.until(lambda: self.node.session.is_confirmed, "there is no session")
 
     def live(self) -> list[tuple[Any, ...]]:
         return self.machine.db.execute("SELECT token, worker FROM live ORDER BY token").fetchall()
