@@ -66,6 +66,12 @@ def chores_due(db: sqlite3.Connection, now_ms: int) -> list[c.AnyCommand]:
         found.append(c.Expire())
     for (name,) in db.execute("SELECT name FROM queue WHERE rerank_from IS NOT NULL ORDER BY name"):
         found.append(c.Rerank(name))
+    sql = (
+        "SELECT 1 FROM fact JOIN worker ON fact.name = 'lost/' || worker.name WHERE CAST(value AS INTEGER) <= ? "
+        "AND session IS NULL AND worker.name NOT IN (SELECT worker FROM live) LIMIT 1"
+    )
+    if db.execute(sql, (now_ms - limits.LOST_MS,)).fetchone():
+        found.append(c.ForgetWorkers())
     return [*found, *(c.Forget(name) for name in _forgettable(db, now_ms))]
 
 

@@ -13,12 +13,10 @@ from typing import Final
 
 from quvatlh.core import market
 from quvatlh.core.books import Shape
-from quvatlh.core.queries import get_shape, queues, task_views
-from quvatlh.core.model import WorkerFacts
+from quvatlh.core.queries import get_shape, queues, task_views, workers
 from quvatlh.core.rows import json_list
-from quvatlh.core.views import TaskView
-from quvatlh.service import policytask
-from quvatlh.service.fitting import fits
+from quvatlh.core.views import QueueView, TaskView
+from quvatlh.service import placing, policytask
 from quvatlh.service.seat import LOOK_TASKS_MAX, Look, PolicyTask
 
 FRESH_MAX: Final = 10_000
@@ -54,8 +52,8 @@ class Looking:
         self._places.clear()
         self._shapes.clear()
 
-    def look(self, db: sqlite3.Connection, facts: WorkerFacts, now_ms: int) -> Look:
-        lanes = {lane: None for lane in self._lanes(db, facts, now_ms)}
+    def look(self, db: sqlite3.Connection, now_ms: int) -> Look:
+        lanes = {lane: None for lane in self._lanes(db, now_ms)}
         seqs = dict.fromkeys(self._take_fresh())
         views = [view for view in task_views(db, list(seqs)) if _waits(view) and _lane(view) in lanes]
         if len(views) < LOOK_TASKS_MAX:
@@ -67,18 +65,19 @@ class Looking:
         for _ in range(min(LOOK_TASKS_MAX, len(self._fresh))):
             yield self._fresh.popleft()
 
-    def _lanes(self, db: sqlite3.Connection, facts: WorkerFacts, now_ms: int) -> Iterator[Lane]:
+    def _lanes(self, db: sqlite3.Connection, now_ms: int) -> Iterator[Lane]:
         """Those with policies that the worker may have."""
-        settings: dict[str, Sequence[str]] = {}
-        for queue, shape_id, _ in market.ready(db):
-            shape = self._shape(db, shape_id)
-            if shape.policy is None:
-                continue
-            if queue not in settings:
-                view = queues(db, now_ms, queue)[0].settings
-                settings[queue] = () if view.paused else view.workers
-            if fits(self._worker, facts, shape, queue, settings[queue]):
-                yield queue, shape_id
+        ready = [each for each in market.ready(db) if self._shape(db, each.shape).policy is not None]
+        if not ready:
+            return
+        everyone = workers(db)
+        own = next((view for view in everyone if view.name == self._worker), None)
+        up = {view.name for view in everyone if view.state == "up"}
+        known: dict[str, QueueView] = {}
+        for each in ready if own is not None else ():
+            queue = known.get(each.queue) or known.setdefault(each.queue, queues(db, now_ms, each.queue)[0])
+            if not queue.settings.paused and placing.may(own, self._shape(db, each.shape), queue, up):
+                yield each.queue, each.shape
 
     def _walk(self, db: sqlite3.Connection, lanes: list[Lane], most: int) -> list[int]:
         """Once around at most, from the lane after the one that was last."""

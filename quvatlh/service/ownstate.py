@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from quvatlh.core.model import WorkerFacts
-from quvatlh.service.fitting import tags_of
 from quvatlh.service.seat import Look
 from quvatlh.service.worker import Worker
 
@@ -47,7 +46,7 @@ class OwnState:
         facts = self.facts
         return {
             "name": self._name,
-            "tags": list(tags_of(self._name, facts)),
+            "tags": [*facts.tags, f"worker={self._name}", f"node={facts.node}"],
             "slots": self._worker.slots,
             "free": max(0, self._worker.slots - taken - self._worker.surplus_slots()),
             **self._load(),

@@ -284,7 +284,7 @@ class Market(Protocol):
         ...
 
     async def delete_policy(self, call: Call, name: str) -> None:
-        """Rejected(conflict) while tasks that have not finished name it."""
+        """Rejected(not_empty) while a task that is listed, or a schedule, names it as policy or announce."""
         ...
 
     async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:

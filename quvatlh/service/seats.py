@@ -166,7 +166,7 @@ class NodeSeat:
         if not self._state.is_open:
             raise Unavailable("this node's state is being replaced")
         now_ms = max(self._clock.wall_ms(), self._state.time_ms)
-        return self._looking.look(self._state.db, self._facts(), now_ms)
+        return self._looking.look(self._state.db, now_ms)
 
     async def listed(self, tokens: Sequence[int]) -> Sequence[int]:
         """What this node has not heard of yet counts as listed. No index leads from a token to its action, so the table of

@@ -124,7 +124,7 @@ class Session:
         """Ask for no more awards; the session goes on until it is closed."""
         if self.id is not None:
             with contextlib.suppress(LogError, Refusal):
-                await self._seat.report(c.PatchWorker(self.worker, c.WorkerChanges(draining=True)), deadline_s)
+                await self._seat.report(c.PatchWorker(self.worker, c.WorkerChanges(leaving=True)), deadline_s)
 
     async def close(self, deadline_s: float) -> None:
         """Over in order: nothing may be held any more."""

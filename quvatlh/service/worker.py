@@ -184,9 +184,6 @@ class Worker:
         was, self._draining = self._draining, standing.draining
         if standing.draining and not was:
             self._note("the worker drains", actions=len(self._held))
-            for held in list(self._held.values()):
-                if held.claim is not None and held.claim.service:
-                    self._stop(action_id(held.token))
         self._pump()
         self._check_idle()
         self.on_changed()
@@ -231,8 +228,6 @@ class Worker:
             held.claim, held.grace_s = claim, claim.grace_ms / 1000
             if held.started is not None and not claim.begun:
                 self.announcer.begin(claim, held.started.started_at_ms)
-            if self._draining and claim.service:
-                self._stop(action_id(held.token))
         if claim.stopping and not held.stopping:
             self._stop(action_id(held.token))
 

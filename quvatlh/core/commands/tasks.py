@@ -53,6 +53,8 @@ class Move(Part, frozen=True):
     id: Id
     to: Name | None = None
     from_worker: Name | None = None
+    loose: bool = False
+    """`to` is where it should go next, and binds it no longer: not after its next award, and not while that worker is gone."""
 
 
 class Relocate(Command, frozen=True, tag="relocate"):

@@ -131,7 +131,9 @@ def _relocate(unit: Unit, task: TaskRow, move: Move) -> bool:
         return False
     was = copy(task)
     avoid = None if move.to is not None or not actions else actions[0].worker
-    shape = msgspec.structs.replace(unit.shapes.get(task.shape), pin=move.to, avoid=avoid)
+    before = unit.shapes.get(task.shape)
+    pin, toward = (before.pin, move.to) if move.loose else (move.to, None)
+    shape = msgspec.structs.replace(before, pin=pin, avoid=avoid, toward=toward)
     task.shape = unit.shape_id(shape)
     ending.stop(unit, task, actions, "relocate")
     unit.store(task, was)
