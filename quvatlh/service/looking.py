@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from quvatlh.core import market
 from quvatlh.core.books import Shape
 from quvatlh.core.queries import get_shape, queues, task_views, workers
@@ -22,6 +24,8 @@ from quvatlh.service.seat import LOOK_TASKS_MAX, Look, PolicyTask
 FRESH_MAX: Final = 10_000
 """New tasks that wait for their first look; what is beyond is met by the walk."""
 SHAPES_MAX: Final = 2000
+LOOK_BYTES: Final = 2 * 1024 * 1024
+"""What a look holds at most, but for its last task."""
 
 Lane = tuple[str, int]
 
@@ -74,9 +78,9 @@ class Looking:
         own = next((view for view in everyone if view.name == self._worker), None)
         up = {view.name for view in everyone if view.state == "up"}
         known: dict[str, QueueView] = {}
-        for each in ready if own is not None else ():
+        for each in ready:
             queue = known.get(each.queue) or known.setdefault(each.queue, queues(db, now_ms, each.queue)[0])
-            if not queue.settings.paused and placing.may(own, self._shape(db, each.shape), queue, up):
+            if own is not None and not queue.settings.paused and placing.may(own, self._shape(db, each.shape), queue, up):
                 yield each.queue, each.shape
 
     def _walk(self, db: sqlite3.Connection, lanes: list[Lane], most: int) -> list[int]:
@@ -118,15 +122,20 @@ def _lane(view: TaskView) -> Lane:
 def _put_together(db: sqlite3.Connection, views: Sequence[TaskView], now_ms: int) -> Look:
     stored: dict[str, str] = {}
     places: dict[str, int] = {}
-    tasks = []
+    tasks: list[PolicyTask] = []
+    size = 0
     for view in views:
         source = policytask.source_of(db, view.shape.policy, stored)
         if source is None:
             continue
         if view.shape.policy is not None and view.shape.policy.name is not None:
             stored[view.shape.policy.name] = source
-        place = places.setdefault(source, len(places))
-        tasks.append(PolicyTask(view.row.seq, view.row.grp, place, policytask.of_view(db, view)))
+        new = source not in places
+        task = PolicyTask(view.row.seq, view.row.grp, places.setdefault(source, len(places)), policytask.of_view(db, view))
+        tasks.append(task)
+        size += len(msgspec.msgpack.encode(task)) + (len(source) if new else 0)
+        if size >= LOOK_BYTES:
+            break
     groups = sorted({task.group for task in tasks})
     return Look(tuple(tasks), tuple(places), *cluster(db, groups), now_ms)
 

@@ -25,6 +25,7 @@ from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
 from quvatlh.service.readers import Readers
 from quvatlh.service.reads import Reads
+from quvatlh.service.reception import Reception
 from quvatlh.service.reserve import Reserve, Room
 from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.seats import Seats
@@ -76,7 +77,10 @@ class World:
 class NodePool:
     """pool.Pool, by the parts that keep its promises."""
 
-    def __init__(self, reads: Reads, writes: Writes, status: Status, known: tokens.Tokens) -> None:
+    def __init__(
+        self, reads: Reads, writes: Writes, status: Status, known: tokens.Tokens, reception: Reception
+    ) -> None:
+        self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
         self.readiness, self.metrics = status.readiness, status.metrics
         self.cluster, self.backup = status.cluster, status.backup
@@ -148,7 +152,8 @@ class Node:
         self.auction = Auction(log, self.door, state, self.presence, clock)
         self._chores = Chores(self.door, state, clock, options.name)
         bulks = Bulks(self.door, reads, self.tree, entropy)
-        self.pool = NodePool(reads, Writes(self.door, reads, self._status, bulks), self._status, known)
+        self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
+        self.pool = NodePool(reads, Writes(self.door, reads, self._status, bulks), self._status, known, self._reception)
         self._hearers = (known, self.presence, self.seats, self.auction, self._chores, self.tree)
 
     def start(self) -> None:
@@ -172,11 +177,13 @@ class Node:
     async def drain(self) -> None:
         """No new work; what runs may go on for a while, then it is stopped and goes to others."""
         self._status.stopping = True
+        self._reception.close()
         await self.workplace.drain(self._options.drain_s)
 
     async def stop(self) -> None:
         """Without a drain before it, what runs is left to the next daemon."""
         self._status.stopping = True
+        self._reception.close()
         await self.workplace.stop(self.tree)
         self.door.stop()
         self.feed.end()

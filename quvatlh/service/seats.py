@@ -53,10 +53,21 @@ class Seats:
 
     def take(self, worker: str) -> NodeSeat:
         """A seat for it; one that it had here before hears nothing any more."""
-        seat = self._taken[worker] = NodeSeat(
-            self._log, self._peers, self._door, self._presence, self._state, self._clock, worker, self.take_offers
-        )
+        seat = self.make(worker)
+        self.put(seat)
         return seat
+
+    def make(self, worker: str) -> NodeSeat:
+        """A seat that hears nothing yet."""
+        return NodeSeat(
+            self._log, self._peers, self._door, self._presence, self._state, self._clock, worker, self._offered
+        )
+
+    def put(self, seat: NodeSeat) -> None:
+        self._taken[seat.worker] = seat
+
+    def _offered(self, offers: asks.Offers) -> None:
+        self.take_offers(offers)
 
     def leave(self, seat: NodeSeat) -> None:
         if self._taken.get(seat.worker) is seat:
