@@ -26,7 +26,7 @@ Announcer = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], 
 MARK_S = 60.0
 _LINE = re.compile(
     r"(?:return\s+|\w+\s*=\s*)?function\s*\(\s*state\s*,\s*task\s*(?:,\s*action\s*)?\)\s*"
-    r"(?:return\s+(?P<value>[\w.+-]+|\{\s*\})|error\('(?P<error>[^']*)'\)|(?P<endless>while true do end))\s+end\s*"
+    r"(?:return\s+(?P<value>(?!end\b)[\w.+-]+|\{\s*\})|error\('(?P<error>[^']*)'\)|(?P<endless>while true do end))\s+end\s*"
 )
 OVERRAN = Verdict("overran", text="ran over 10 ms of its own time")
 
