@@ -21,7 +21,7 @@ from quvatlh.runner.settings import START_SLICE_S, SWEEP_S, RunnerSettings
 from quvatlh.runner.starting import Starter
 
 STOPPED = RunError("stopped", "stopped on request")
-_ACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+ACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 class NativeRunner:
@@ -61,7 +61,7 @@ class NativeRunner:
         return self._runs.keys()
 
     def start(self, action: ActionSpec) -> None:
-        if not _ACTION_ID.fullmatch(action.id):
+        if not ACTION_ID.fullmatch(action.id):
             raise ValueError(f"not an action id: {action.id!r}")
         if action.id in self._runs:
             raise ValueError(f"action {action.id} is live already")
@@ -87,7 +87,7 @@ class NativeRunner:
     async def follow(
         self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0
     ) -> AsyncIterator[OutputChunk]:
-        if not _ACTION_ID.fullmatch(action_id):
+        if not ACTION_ID.fullmatch(action_id):
             raise ValueError(f"not an action id: {action_id!r}")
         run = self._runs.get(action_id)
         offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
@@ -109,12 +109,6 @@ class NativeRunner:
                 return
             assert run is not None
             await run.bell.wait()
-
-    async def prune(self, *, older_than_s: float, bytes_max: int) -> outputs.Pruned:
-        """Remove what is too old or too much of the outputs of finished actions; on a thread."""
-        live = frozenset(self._runs)
-        directory = self.settings.outputs_dir
-        return await asyncio.to_thread(outputs.prune, directory, live, older_than_s=older_than_s, bytes_max=bytes_max)
 
     async def close(self, grace_s: float) -> None:
         if self._closed:
