@@ -21,6 +21,7 @@ from quvatlh.config import Config, address
 from quvatlh.config.secret import read_secret
 from quvatlh.core.statefile import StateRefused
 from quvatlh.observe import logs
+from quvatlh.policy.judge import LuaJudge
 from quvatlh.ports import LogError, MachineFactory
 from quvatlh.raft.ballot import BallotCorrupt
 from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
@@ -32,7 +33,8 @@ from quvatlh.raft.notices import Notices
 from quvatlh.raft.replay import LogCorrupt
 from quvatlh.raft.sealed import NewerFormat
 from quvatlh.raft.settings import Settings
-from quvatlh.runner.native import NativeRunner
+from quvatlh.runner.connect import ProcessExecutor
+from quvatlh.runner.hatch import ExecutorSettings
 from quvatlh.runner.settings import RunnerSettings
 from quvatlh.service.node import Node, Options
 from quvatlh.service.node import World as NodeWorld
@@ -100,12 +102,13 @@ async def run(config: Config) -> None:
         # 3. The data directory, locked; the log in it; the links to the peers.
         state = State(CODEC)
         running = await stack.enter_async_context(running_log(config, state.open))
-        # 4. What runs the actions of this node.
-        runner = _runner(config)
-        stack.push_async_callback(runner.close, 0)
+        # 4. Who runs the actions of this node, and who runs its policies; neither process is started before it is needed.
+        executor = executor_of(config, running.name)
+        judge = LuaJudge(RealClock())
+        stack.push_async_callback(judge.close)
         # 5. The services on the log: from here on this node decides, works, and answers its peers.
         token, place = _token(config)
-        node = _node(config, running, state, runner, token)
+        node = _node(config, running, state, executor, judge, token)
         node.start()
         stack.push_async_callback(node.stop)
         # 6. The door for people and programs.
@@ -160,9 +163,10 @@ async def running_log(
         yield RunningLog(log, peer, broken, name, on_fatal)
 
 
-def _runner(config: Config) -> NativeRunner:
+def executor_of(config: Config, worker: str) -> ProcessExecutor:
     data = config.node.data
-    return NativeRunner(RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}"), RealClock())
+    settings = RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}")
+    return ProcessExecutor(ExecutorSettings(data, worker, settings), RealClock(), logs.noter("quvatlh.executor"))
 
 
 def _token(config: Config) -> tuple[str, str]:
@@ -171,7 +175,9 @@ def _token(config: Config) -> tuple[str, str]:
         return own_token(config.node.data, os.environ, RealEntropy())
 
 
-def _node(config: Config, running: RunningLog, state: State, runner: NativeRunner, token: str) -> Node:
+def _node(
+    config: Config, running: RunningLog, state: State, executor: ProcessExecutor, judge: LuaJudge, token: str
+) -> Node:
     data, worker, log = config.node.data, config.worker, running.log
 
     def room() -> tuple[int, int]:
@@ -188,7 +194,8 @@ def _node(config: Config, running: RunningLog, state: State, runner: NativeRunne
         token=token,
     )
     facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
-    world = NodeWorld(log, log, runner, RealClock(), RealEntropy(), room, facts)
+    note = logs.noter("quvatlh.worker")
+    world = NodeWorld(log, log, executor, judge, RealClock(), RealEntropy(), room, facts, note=note)
     return Node(options, world, state, CODEC, on_fatal=running.on_fatal)
 
 

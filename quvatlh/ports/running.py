@@ -226,8 +226,8 @@ class Executor(Protocol):
         """Ids of the actions whose output files are kept on this machine."""
         ...
 
-    def prune(self, action_ids: Collection[str]) -> None:
-        """Nobody may ask for their outputs any more: the files are taken away. Of what is live, nothing is."""
+    def prune(self, keep: Collection[str]) -> None:
+        """Kept output files of actions that are not in `keep` and not live may be taken away."""
         ...
 
     async def close(self, grace_s: float) -> None:

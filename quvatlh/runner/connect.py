@@ -148,6 +148,12 @@ class ProcessExecutor:
         for chunk in self._short(action_id, offsets["stdout"], offsets["stderr"]):
             yield chunk
 
+    async def kept(self) -> Collection[str]:
+        try:
+            return await asyncio.to_thread(os.listdir, self._settings.runner.outputs_dir)
+        except FileNotFoundError:
+            return ()
+
     def prune(self, keep: Collection[str]) -> None:
         if self._pruning is None or self._pruning.done():
             kept = frozenset(keep)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quvatlh.core.model import WorkerFacts
-from quvatlh.core.queries import action_id
 from quvatlh.ports import ActionFinished, ActionStarted, Clock, Entropy, Executor, Judge, LogError
 from quvatlh.service import asks, outputs
 from quvatlh.service.announcer import Announcer
@@ -141,11 +140,14 @@ class Workplace:
 
     async def prune(self) -> None:
         """The oldest first; what is more than one question holds waits for the next round."""
-        kept = sorted(token for name in await self._executor.kept() if (token := serial_of(name)))[:LISTED_MAX]
-        if not kept:
+        kept = {token: name for name in await self._executor.kept() if (token := serial_of(name))}
+        asked = sorted(kept)[:LISTED_MAX]
+        if not asked:
             return
         try:
-            listed = set(await self._seat.listed(kept))
+            listed = set(await self._seat.listed(asked))
         except LogError:
             return
-        self._executor.prune([action_id(token) for token in kept if token not in listed])
+        gone = set(asked) - listed
+        if gone:
+            self._executor.prune([name for token, name in kept.items() if token not in gone])

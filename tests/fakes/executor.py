@@ -359,8 +359,8 @@ class FakeExecutor:
     async def kept(self) -> Collection[str]:
         return sorted(self._host.kept)
 
-    def prune(self, action_ids: Collection[str]) -> None:
-        self._host.kept.difference_update(action_ids)
+    def prune(self, keep: Collection[str]) -> None:
+        self._host.kept.intersection_update(keep)
 
     async def close(self, grace_s: float) -> None:
         process = self._process
