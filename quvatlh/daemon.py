@@ -16,9 +16,11 @@ from typing import Any
 
 from quvatlh.api.server import Options as ServerOptions
 from quvatlh.api.server import Server
+from quvatlh.client.line import Dialer
 from quvatlh.codec import Values
 from quvatlh.config import Config, address
 from quvatlh.config.secret import read_secret
+from quvatlh.core.model import WorkerFacts
 from quvatlh.core.statefile import StateRefused
 from quvatlh.observe import logs
 from quvatlh.policy.judge import LuaJudge
@@ -38,9 +40,11 @@ from quvatlh.runner.hatch import ExecutorSettings
 from quvatlh.runner.settings import RunnerSettings
 from quvatlh.service.node import Node, Options
 from quvatlh.service.node import World as NodeWorld
+from quvatlh.service.outpost import Outpost
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
-from quvatlh.service.tokens import TokenUnusable, own_token
+from quvatlh.service.tokens import TokenUnusable, given_token, own_token
+from quvatlh.service.workplace import Craft
 from quvatlh.system import host
 from quvatlh.system.clock import RealClock
 from quvatlh.system.entropy import RealEntropy
@@ -92,6 +96,50 @@ class RunningLog:
 
 
 async def run(config: Config) -> None:
+    """Start what the configuration asks for, and return when a signal has stopped it. StartRefused, or what broke it."""
+    await (run_worker(config) if config.node.role == "worker" else run_node(config))
+
+
+async def run_worker(config: Config) -> None:
+    """A worker alone: no log, no replica, no door of its own; a connection to whichever node there is."""
+    # 1. Lines for whoever watches, and the wish to stop.
+    logs.set_up(config.log.format, config.log.level)
+    note = logs.noter("quvatlh")
+    async with contextlib.AsyncExitStack() as stack:
+        stop = stack.enter_context(StopSignals())
+        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # 2. The data directory: whose it is, and the token that a person has put there.
+        with _refusing():
+            data = DataDir.open(
+                RealDisk(), config.node.data, RealEntropy(), host.machine_id(), now_ms=RealClock().wall_ms()
+            )
+            stack.callback(data.close)
+            name = _kept_name(config, data, RealDisk())
+            token, _ = given_token(config.node.data, os.environ)
+        # 3. Who runs actions and policies.
+        executor, judge = executor_of(config, name), LuaJudge(RealClock())
+        stack.push_async_callback(judge.close)
+        # 4. The worker, and its connection.
+        dialer = Dialer(token, config.node.server_ca)
+        stack.push_async_callback(dialer.close)
+        outpost = Outpost(
+            dialer.dial,
+            config.node.server,
+            Craft(executor, judge, RealClock(), RealEntropy(), note=logs.noter("quvatlh.worker")),
+            facts=_facts(config, name),
+            directory=data.node_id,
+            on_fatal=lambda error: None if broken.done() else broken.set_exception(error),
+        )
+        outpost.start()
+        stack.push_async_callback(outpost.stop)
+        note("worker started", name=name, servers=list(config.node.server), data=config.node.data)
+        # 5. Until somebody wants it to end; then the work goes first.
+        await _until_stopped(stop, broken, note)
+        await outpost.drain(config.worker.drain_ms / 1000)
+        note("worker stops")
+
+
+async def run_node(config: Config) -> None:
     """Start the node, and return when a signal has stopped it. StartRefused, or what broke it."""
     # 1. Lines for whoever watches.
     logs.set_up(config.log.format, config.log.level)
@@ -118,7 +166,7 @@ async def run(config: Config) -> None:
         stack.push_async_callback(server.stop)
         _welcome(note, config, running, url, place)
         # 7. Until somebody wants it to end, or it cannot go on.
-        await _until_stopped(stop, running, note)
+        await _until_stopped(stop, running.broken, note)
         # 8. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
         await _hand_over(running.log)
         await node.drain()
@@ -184,12 +232,14 @@ def _node(
         usage = shutil.disk_usage(data)
         return usage.free, usage.total
 
+    own = _facts(config, running.name)
     options = Options(
         name=running.name,
         scratch=data,
-        slots=(os.cpu_count() or 1) if worker.slots is None else worker.slots,
-        tags=worker.tags,
-        queues=worker.queues,
+        slots=own.slots,
+        tags=own.tags,
+        queues=own.queues,
+        machine=own.facts,
         drain_s=worker.drain_ms / 1000,
         token=token,
     )
@@ -197,6 +247,13 @@ def _node(
     note = logs.noter("quvatlh.worker")
     world = NodeWorld(log, log, executor, judge, RealClock(), RealEntropy(), room, facts, note=note)
     return Node(options, world, state, CODEC, on_fatal=running.on_fatal)
+
+
+def _facts(config: Config, name: str) -> WorkerFacts:
+    """What the worker says of itself."""
+    worker = config.worker
+    slots = (os.cpu_count() or 1) if worker.slots is None else worker.slots
+    return WorkerFacts(name, config.node.role, worker.tags, slots=slots, queues=worker.queues)
 
 
 def _server(config: Config, node: Node, running: RunningLog) -> Server:
@@ -256,13 +313,13 @@ def _kept_name(config: Config, data: DataDir, disk: RealDisk) -> str:
     return disk.read(path).decode().strip()
 
 
-async def _until_stopped(stop: StopSignals, running: RunningLog, note: Callable[..., None]) -> None:
+async def _until_stopped(stop: StopSignals, broken: asyncio.Future[None], note: Callable[..., None]) -> None:
     wish = asyncio.create_task(stop.wait())
     try:
-        either: set[asyncio.Future[Any]] = {wish, running.broken}
+        either: set[asyncio.Future[Any]] = {wish, broken}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if running.broken.done():
-            running.broken.result()
+        if broken.done():
+            broken.result()
         note("asked to stop", signal=wish.result().name)
     finally:
         wish.cancel()

@@ -38,9 +38,7 @@ class ServerLine:
 
 
 async def connect(exchange: Exchange) -> web.StreamResponse:
-    socket = web.WebSocketResponse(
-        timeout=CLOSE_S, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX, compress=False
-    )
+    socket = web.WebSocketResponse(timeout=CLOSE_S, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX, compress=False)
     if not socket.can_prepare(exchange.request).ok:
         raise Rejected("bad_request", "a worker connects with a WebSocket: Connection: Upgrade, Upgrade: websocket")
     await socket.prepare(exchange.request)

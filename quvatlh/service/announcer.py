@@ -21,7 +21,9 @@ AT_ONCE_MAX: Final = 8
 
 
 class Announcer:
-    def __init__(self, judge: Judge, reports: Reports, state: Callable[[], dict[str, Any]], note: Callable[..., None]):
+    def __init__(
+        self, judge: Judge, reports: Reports, state: Callable[[], dict[str, Any]], note: Callable[..., None]
+    ) -> None:
         self._judge = judge
         self._reports = reports
         self._state = state

@@ -36,9 +36,7 @@ TEXT_CHARS_MAX: Final = 1000
 class Bidder:
     """The part of a seat.Occupant that is about policies."""
 
-    def __init__(
-        self, seat: Seat, session: Session, worker: Worker, judge: Judge, own: OwnState, clock: Clock
-    ) -> None:
+    def __init__(self, seat: Seat, session: Session, worker: Worker, judge: Judge, own: OwnState, clock: Clock) -> None:
         self._seat = seat
         self._session = session
         self._worker = worker

@@ -14,7 +14,7 @@ from quvatlh.service.seat import Claim
 
 def of_tokens(db: sqlite3.Connection, session: str, tokens: Sequence[int]) -> list[Claim]:
     """Those of them that are live and the session's, by token."""
-    sql = f"{LIVE_SELECT} WHERE token IN (SELECT value FROM json_each(?)) AND session = ? ORDER BY token"
+    sql = f"{LIVE_SELECT} WHERE token IN (SELECT value FROM json_each(?)) AND session = ? ORDER BY token"  # noqa: S608 - text of our own
     return _claims(db, [live_row(row) for row in db.execute(sql, (json_list(tokens), session))])
 
 

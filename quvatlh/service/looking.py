@@ -57,7 +57,7 @@ class Looking:
         self._shapes.clear()
 
     def look(self, db: sqlite3.Connection, now_ms: int) -> Look:
-        lanes = {lane: None for lane in self._lanes(db, now_ms)}
+        lanes = dict.fromkeys(self._lanes(db, now_ms))
         seqs = dict.fromkeys(self._take_fresh())
         views = [view for view in task_views(db, list(seqs)) if _waits(view) and _lane(view) in lanes]
         if len(views) < LOOK_TASKS_MAX:
@@ -80,7 +80,11 @@ class Looking:
         known: dict[str, QueueView] = {}
         for each in ready:
             queue = known.get(each.queue) or known.setdefault(each.queue, queues(db, now_ms, each.queue)[0])
-            if own is not None and not queue.settings.paused and placing.may(own, self._shape(db, each.shape), queue, up):
+            if (
+                own is not None
+                and not queue.settings.paused
+                and placing.may(own, self._shape(db, each.shape), queue, up)
+            ):
                 yield each.queue, each.shape
 
     def _walk(self, db: sqlite3.Connection, lanes: list[Lane], most: int) -> list[int]:
@@ -131,7 +135,9 @@ def _put_together(db: sqlite3.Connection, views: Sequence[TaskView], now_ms: int
         if view.shape.policy is not None and view.shape.policy.name is not None:
             stored[view.shape.policy.name] = source
         new = source not in places
-        task = PolicyTask(view.row.seq, view.row.grp, places.setdefault(source, len(places)), policytask.of_view(db, view))
+        task = PolicyTask(
+            view.row.seq, view.row.grp, places.setdefault(source, len(places)), policytask.of_view(db, view)
+        )
         tasks.append(task)
         size += len(msgspec.msgpack.encode(task)) + (len(source) if new else 0)
         if size >= LOOK_BYTES:
@@ -140,9 +146,7 @@ def _put_together(db: sqlite3.Connection, views: Sequence[TaskView], now_ms: int
     return Look(tuple(tasks), tuple(places), *cluster(db, groups), now_ms)
 
 
-def cluster(
-    db: sqlite3.Connection, groups: Sequence[str]
-) -> tuple[int, dict[str, dict[str, int]], dict[str, int]]:
+def cluster(db: sqlite3.Connection, groups: Sequence[str]) -> tuple[int, dict[str, dict[str, int]], dict[str, int]]:
     """Workers that are up, live actions of groups by worker, waiting tasks by queue."""
     up = db.execute("SELECT count(*) FROM worker WHERE state = 'up'").fetchone()[0]
     live: dict[str, dict[str, int]] = {group: {} for group in groups}

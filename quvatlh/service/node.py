@@ -21,13 +21,13 @@ from quvatlh.service.crew import Crew
 from quvatlh.service.door import Door
 from quvatlh.service.feed import EVENTS_MAX, Feed
 from quvatlh.service.outputs import Outputs
+from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
 from quvatlh.service.readers import Readers
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
 from quvatlh.service.reserve import Reserve, Room
-from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.seats import Seats
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status

@@ -119,9 +119,7 @@ class Book:
         now = self._clock.boot()
         self._fresh[seq] = now
         self._fresh_order.append((now, seq))
-        while self._fresh_order and (
-            self._fresh_order[0][0] <= now - CLOSES_S or len(self._fresh_order) > FRESH_MAX
-        ):
+        while self._fresh_order and (self._fresh_order[0][0] <= now - CLOSES_S or len(self._fresh_order) > FRESH_MAX):
             at, old = self._fresh_order.popleft()
             if self._fresh.get(old) == at:
                 del self._fresh[old]

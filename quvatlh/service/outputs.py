@@ -54,9 +54,7 @@ class Outputs:
             if piece.ended or (not follow and not piece.data):
                 return
             wait_s = WAIT_S if follow else 0.0
-            ask = asks.OutputAsk(
-                first_ask.action, first_ask.stderr, piece.next_offset, wait_s, first_ask.worker
-            )
+            ask = asks.OutputAsk(first_ask.action, first_ask.stderr, piece.next_offset, wait_s, first_ask.worker)
             try:
                 piece = await self.piece(node_id, ask)
             except (LogError, asks.Unreadable):

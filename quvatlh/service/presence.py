@@ -89,8 +89,9 @@ class Presence:
             self._wake.set()
         foreign = [token for token, session in self._condemned.items() if session == beat.session]
         if beat.held is None:
-            return asks.BeatAnswer(True, tuple(foreign))
-        return asks.BeatAnswer(True, (*foreign, *self._strangers(beat.session, beat.held)), self._last_token())
+            return asks.BeatAnswer(known=True, foreign=tuple(foreign))
+        strangers = self._strangers(beat.session, beat.held)
+        return asks.BeatAnswer(known=True, foreign=(*foreign, *strangers), token=self._last_token())
 
     def is_ended_with(self, wish: asks.Open) -> bool:
         """Whether the actions of the worker's old session surely ended with its executor: that one was a PID namespace,

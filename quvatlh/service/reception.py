@@ -7,7 +7,7 @@ that can, the later one has the seat. Reports are taken of that session alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +21,7 @@ from quvatlh.service.crew import Crew
 from quvatlh.service.door import Door, Refusal
 from quvatlh.service.outputs import ANSWER_S
 from quvatlh.service.pool import Call, Rejected, Unavailable
-from quvatlh.service.seat import Claim, Standing
+from quvatlh.service.seat import Claim, Look, Standing
 from quvatlh.service.seats import NodeSeat, Seats
 from quvatlh.service.state import State
 from quvatlh.service.wire import CLAIMS_BYTES, Hello, Line, Link, Welcome
@@ -89,6 +89,15 @@ class Guest:
         """To be followed, once it is proved."""
         self._seat: NodeSeat | None = None
         self._patching: asyncio.Task[None] | None = None
+        self._verbs: dict[str, Callable[[NodeSeat, Any], Awaitable[Any]]] = {
+            "open": self._opened,
+            "beat": self._beaten,
+            "follow": self._followed,
+            "report": self._reported,
+            "offer": self._offered,
+            "look": self._looked,
+            "listed": self._listed,
+        }
 
     async def stay(self) -> None:
         running = asyncio.get_running_loop().create_task(self.link.run())
@@ -129,25 +138,34 @@ class Guest:
         seat = self._seat
         if seat is None:
             raise Refused("the first frame must say who this is", "bad_request")
-        if kind == "open":
-            return await self._opened(seat, value)
-        if kind == "beat":
-            return await self._beaten(seat, value)
-        if kind == "follow":
-            self._wanted = value
-            return self._follow(seat)
-        if kind == "report":
-            self._check_own(value)
-            return await seat.report(value, REPORT_S)
-        if kind == "offer":
-            if (value.worker, value.session) != (self._worker, self._session):
-                raise _not_proved()
-            return await seat.offer(value)
-        if kind == "look":
-            return await seat.look()
-        if kind == "listed":
-            return tuple(await seat.listed(value))
-        raise Refused(f"{kind} is not for nodes", "bad_request")
+        carried_out = self._verbs.get(kind)
+        if carried_out is None:
+            raise Refused(f"{kind} is not for nodes", "bad_request")
+        return await carried_out(seat, value)
+
+    async def _followed(self, seat: NodeSeat, session: str) -> None:
+        self._wanted = session
+        self._follow(seat)
+
+    async def _reported(self, seat: NodeSeat, report: Any) -> None:
+        if isinstance(report, c.PatchWorker):
+            own = report.worker == self._worker and bool(self._session)
+        else:
+            own = report.session == self._session
+        if not own:
+            raise _not_proved()
+        await seat.report(report, REPORT_S)
+
+    async def _offered(self, seat: NodeSeat, offers: asks.Offers) -> None:
+        if (offers.worker, offers.session) != (self._worker, self._session):
+            raise _not_proved()
+        await seat.offer(offers)
+
+    async def _looked(self, seat: NodeSeat, _nothing: None) -> Look:
+        return await seat.look()
+
+    async def _listed(self, seat: NodeSeat, tokens: Sequence[int]) -> tuple[int, ...]:
+        return tuple(await seat.listed(tokens))
 
     async def _opened(self, seat: NodeSeat, wish: asks.Open) -> int:
         if wish.worker != self._worker:
@@ -164,13 +182,6 @@ class Guest:
         if answer.known:
             self._prove(seat, beat.session)
         return answer
-
-    def _check_own(self, report: Any) -> None:
-        if isinstance(report, c.PatchWorker):
-            if report.worker != self._worker or not self._session:
-                raise _not_proved()
-        elif report.session != self._session:
-            raise _not_proved()
 
     def _prove(self, seat: NodeSeat, session: str) -> None:
         if self._session == session:

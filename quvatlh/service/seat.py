@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Protocol
 from msgspec import Meta, Struct
 
 from quvatlh.core import commands as c
-from quvatlh.core.model import Name, Serial, WorkerFacts, Work
+from quvatlh.core.model import Name, Serial, Work, WorkerFacts
 from quvatlh.service import asks
 
 LOOK_TASKS_MAX: Final = 200

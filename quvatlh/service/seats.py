@@ -14,7 +14,6 @@ from quvatlh.core.events import Event
 from quvatlh.core.model import WorkerFacts
 from quvatlh.core.queries import get_session, workers
 from quvatlh.core.results import Opened
-from quvatlh.core.rows import json_list
 from quvatlh.ports import Clock, Log, Peers, Role, Unavailable
 from quvatlh.service import asks, claims
 from quvatlh.service.door import Door

@@ -17,10 +17,10 @@ from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from tests.fakes.clock import FakeClock
 from tests.fakes.entropy import FakeEntropy
-from tests.fakes.log import FakeLog
-from tests.fakes.peers import Switchboard
 from tests.fakes.executor import FakeHost, FakeProcess
 from tests.fakes.judge import FakeJudge
+from tests.fakes.log import FakeLog
+from tests.fakes.peers import Switchboard
 
 PATIENCE_S = 10.0
 CODEC = Values()

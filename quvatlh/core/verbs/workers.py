@@ -43,7 +43,7 @@ def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
     unit.db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
     unit.db.execute(
         "INSERT INTO worker VALUES (?, ?, 'up', 0, ?) ON CONFLICT DO UPDATE SET session = excluded.session, "
-        f"state = 'up', draining = draining & {BY_PERSON}, facts = excluded.facts",  # noqa: S608 - text of our own
+        f"state = 'up', draining = draining & {BY_PERSON}, facts = excluded.facts",
         (command.worker, command.session, facts),
     )
     _found(unit, command.worker)
