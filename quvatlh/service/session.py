@@ -40,6 +40,10 @@ class Holder(Protocol):
         """The master counts it as the worker's own: claims may start. Told once a session."""
         ...
 
+    def renewed(self) -> None:
+        """Every lease counts from a later beat now."""
+        ...
+
     def over(self) -> None:
         """Nothing that was held is this worker's any more. Its executor ends next."""
         ...
@@ -236,6 +240,7 @@ class Session:
                 self.floor = max(self.floor, answer.token)
             self._is_confirmed = True
             self._holder.confirmed()
+        self._holder.renewed()
 
     async def _pause(self, at_most_s: float) -> None:
         """A beat that found no master is sent again once there is one."""

@@ -134,6 +134,10 @@ class Worker:
         self._take(early)
         self._reports.look_again()
 
+    def renewed(self) -> None:
+        if self._queue:
+            self._pump()
+
     def over(self) -> None:
         if self.session.last is None:
             self._reports.clear()
@@ -239,17 +243,23 @@ class Worker:
         taken = sum(each.slots for each in self._held.values() if each.begun)
         while self._queue:
             held = self._queue[0]
-            fits = not self._draining and (not held.slots or taken + held.slots <= self._slots)
+            fits = self._fits(held, taken)
             left_s = held.since + BEGIN_S - self._clock.boot()
             if not fits and left_s > 0 and not self._draining:
                 self._timer = asyncio.get_running_loop().call_later(left_s, self._pump)
                 return
             self._queue.popleft()
-            if fits and held.claim is not None and self.session.left_s(held.claim.lease_ms) > 0:
+            if fits and held.claim is not None:
                 taken += held.slots if self._begin(held, held.claim) else 0
             else:
                 self._drop(held)
                 self._reports.give_back(held.token)
+
+    def _fits(self, held: Held, taken: int) -> bool:
+        """There is a slot, and what is left of the lease; the next answered beat may bring more of that."""
+        if self._draining or held.claim is None or self.session.left_s(held.claim.lease_ms) <= 0:
+            return False
+        return not held.slots or taken + held.slots <= self._slots
 
     def _begin(self, held: Held, claim: Claim) -> bool:
         name = action_id(held.token)

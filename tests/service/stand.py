@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from quvatlh.codec import Values
+from quvatlh.core import commands as c
 from quvatlh.core.invariants import check_invariants
+from quvatlh.core.results import Awarded
 from quvatlh.ports import Entry, Member, Role
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey
@@ -50,29 +52,43 @@ class Stand:
         self.log = FakeLog(
             self.machine, clock=self.clock, node=Member(name, name, f"{name}:7421", f"{name}:7420"), acting=False
         )
-        entropy = FakeEntropy(seed)
-        self.host = FakeHost(self.clock, entropy, isolated=isolated)
-        self.executor = self.host.executor(name)
+        self.entropy = FakeEntropy(seed)
+        self.host = FakeHost(self.clock, self.entropy, isolated=isolated)
         self.judge = FakeJudge(self.clock)
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.room = ROOMY
         self.fatal: list[BaseException] = []
         self.mirror: Mirror | None = None
         self.peers = switchboard.join(name)
+        self.options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
+        self._make()
+
+    def _make(self) -> None:
+        """A daemon."""
+        self.executor = self.host.executor(self.name)
         world = World(
             self.log,
             self.peers,
             self.executor,
             self.judge,
             self.clock,
-            entropy,
+            self.entropy,
             lambda: self.room,
             LogFacts(),
             note=lambda text, **fields: self.notes.append((text, fields)),
         )
-        options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
-        self.node = Node(options, world, self.state, CODEC, on_fatal=self.fatal.append)
+        self.node = Node(self.options, world, self.state, CODEC, on_fatal=self.fatal.append)
         self.pool = self.node.pool
+
+    async def crash(self) -> None:
+        """The daemon is killed; what its executor does is the executor's business."""
+        await self.node.stop()
+        self.log._listeners.remove(self.node.feed)
+
+    def begin(self) -> None:
+        """Another daemon on the same data directory."""
+        self._make()
+        self.node.start()
 
     @property
     def process(self) -> FakeProcess:
@@ -116,6 +132,15 @@ class Stand:
     async def working(self) -> None:
         """Its worker has a session."""
         await self.until(lambda: self.node.session.is_confirmed, "there is no session")
+
+    async def claim(self, task: str) -> int:
+        """Award it here, whatever is free; the token."""
+        (seq,) = self.machine.db.execute("SELECT seq FROM task WHERE id = ?", (task,)).fetchone()
+        award = c.Award(seq, self.name, self.node.session.id or "")
+        written = await self.node.door.propose(c.Awards((award,)), 1)
+        assert isinstance(written.answer, Awarded)
+        assert not written.answer.refused, written.answer
+        return written.answer.tokens[0]
 
     def live(self) -> list[tuple[Any, ...]]:
         return self.machine.db.execute("SELECT token, worker FROM live ORDER BY token").fetchall()
@@ -161,9 +186,11 @@ def asked(deadline_ms: int = 5000, *, consistent: bool = False, key: str | None 
 
 
 @contextlib.asynccontextmanager
-async def one(directory: Path, *, slots: int = 2, elect: bool = True) -> AsyncIterator[Stand]:
+async def one(
+    directory: Path, *, slots: int = 2, elect: bool = True, isolated: bool = False
+) -> AsyncIterator[Stand]:
     """A cluster of one."""
-    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1)
+    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1, isolated=isolated)
     stand.node.start()
     if elect:
         stand.log.elect()
