@@ -18,7 +18,7 @@ from quvatlh.core.work import check
 from quvatlh.ports import ActionSpec, ActionStarted, Life
 from quvatlh.runner import hatch, wire
 from quvatlh.runner.connect import ProcessExecutor
-from quvatlh.runner.executor import isolate, keeper
+from quvatlh.runner.executor import keeper
 from tests.runner.perch import WAIT_S, Ear, ended, real
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: without it there is no PID namespace by default")
@@ -174,6 +174,7 @@ async def test_a_killed_daemon_is_followed_by_one_that_finds_actions_untouched_a
             await asyncio.sleep(0.05)
     assert (life.session, life.fence, life.fresh) == (first.session, 2, False)
     end = held[ends_alone].finished
+    assert end is not None
     assert (end.exit_code, end.stdout_tail) == (3, "bye\n")
     assert [chunk.data async for chunk in executor.follow(ends_alone)] == [b"bye\n"]
     assert (held[goes_on].finished, list(executor.live())) == (None, [goes_on])
@@ -418,11 +419,11 @@ async def test_a_slow_daemon_does_not_make_the_executor_large_and_misses_nothing
     transport = executor._link._transport
     assert transport is not None
     names = [f"b{fence}" for fence in range(1, 401)]
-    transport.pause_reading()  # type: ignore[attr-defined]
+    transport.pause_reading()
     for fence, name in enumerate(names, 1):
         executor.start(spec(name, fence, "head -c 4000 /dev/zero | tr '\\0' x; exit 1"))
     await asyncio.sleep(1)
-    transport.resume_reading()  # type: ignore[attr-defined]
+    transport.resume_reading()
     ends = [await ear.end() for _ in names]
     assert sorted(end.action_id for end in ends) == sorted(names)
     await executor.close(0)
@@ -433,5 +434,4 @@ def test_what_is_tried_depends_on_root_and_wish(monkeypatch: pytest.MonkeyPatch)
     assert (hatch.modes("auto"), hatch.modes("userns")) == (("pidns", "plain"), ("userns",))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert (hatch.modes("auto"), hatch.modes("plain")) == (("plain",), ("plain",))
-    assert isolate.NotIsolated
     assert keeper.LINGER_S > 2.3  # a restart is over before the market takes the worker for lost
