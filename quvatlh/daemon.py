@@ -214,7 +214,7 @@ async def running_log(
 def executor_of(config: Config, worker: str) -> ProcessExecutor:
     data = config.node.data
     settings = RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}")
-    return ProcessExecutor(ExecutorSettings(data, worker, settings), RealClock(), logs.noter("quvatlh.executor"))
+    return ProcessExecutor(ExecutorSettings(data, worker, settings, config.worker.executor), RealClock(), logs.noter("quvatlh.executor"))
 
 
 def _token(config: Config) -> tuple[str, str]:
