@@ -32,6 +32,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "worker.tags": kinds.names,
         "worker.queues": kinds.names,
         "worker.drain_ms": kinds.milliseconds,
+        "worker.cloud_metadata": kinds.url,
         "log.format": kinds.choice(*get_args(LogFormat)),
         "log.level": kinds.choice(*get_args(LogLevel)),
     }
