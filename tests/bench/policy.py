@@ -68,26 +68,39 @@ async def hostile(judge: LuaJudge, rounds: int) -> None:
     """Each round another hostile one: the same would be marked."""
     good = [Question(f"{POLICY} -- {n}", task(id=f"t-{n}")) for n in range(MANY)]
     alone, beside = [], []
-    assert judge.pid is not None
-    ended_s = _ended_s(judge.pid)
     ticker = Ticker()
     for n in range(rounds):
         bad = Question(f"function() while {n} do end end", task())
+        await judge.judge(state(), good)  # compiled again, after the last round's end
         alone.append(await timed(lambda: judge.judge(state(), good)))
         batch = [*good[: MANY // 2], bad, *good[MANY // 2 :]]
         beside.append(await timed(lambda batch=batch: judge.judge(state(), batch)))  # type: ignore[misc]
     ticker.stop()
     show(f"{MANY} good ones alone", alone)
     show(f"{MANY} good ones and an endless one", beside)
-    ended_s = (_ended_s(judge.pid) - ended_s) / rounds
-    print(f"{'  processor time of a cell that was ended':<58}{'':>12}  {ended_s * 1000:>8.2f} ms")
-    show("  cost of the endless one", [b - a for a, b in zip(alone, beside, strict=True)])
+    show(
+        "  cost of the endless one, its end and the others compiled again",
+        [b - a for a, b in zip(alone, beside, strict=True)],
+    )
     marked = [
         await timed(lambda: judge.judge(state(), [*good, Question("function() while 0 do end end", task())]))
         for _ in range(rounds)
     ]
     show("  the third time: marked", marked[2:])
     print(f"{'longest stall of the loop that asked':<58}{'':>12}  {ticker.worst.held_ms:>8.2f} ms")
+
+
+async def ends(judge: LuaJudge, rounds: int) -> None:
+    """Nothing but endless ones: what one takes of a processor, and how soon the next cell answers."""
+    assert judge.pid is not None
+    await judge.judge(state(), [Question("function() while 'first' do end end", task())])
+    before_s, took = _ended_s(judge.pid), []
+    for n in range(rounds):
+        bad = Question(f"function() while 'alone {n}' do end end", task())
+        took.append(await timed(lambda bad=bad: judge.judge(state(), [bad])))  # type: ignore[misc]
+    show("an endless one alone, till its verdict", took)
+    each_ms = (_ended_s(judge.pid) - before_s) / rounds * 1000
+    print(f"{'  processor time that it got':<58}{'':>12}  {each_ms:>8.2f} ms")
 
 
 def memory(judge: LuaJudge) -> None:
@@ -120,6 +133,7 @@ async def main(rounds: int) -> None:
         memory(judge)
         await rates(judge, rounds)
         await hostile(judge, rounds)
+        await ends(judge, rounds)
         memory(judge)
     finally:
         await judge.close()

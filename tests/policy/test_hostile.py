@@ -184,6 +184,16 @@ async def test_who_asks_meanwhile_waits_for_no_batch(judge: LuaJudge) -> None:
     assert len(await batch) == 30
 
 
+async def test_a_long_batch_of_harmless_ones_gives_way_too(judge: LuaJudge) -> None:
+    source = "function(state, task) for n = 1, 5e4 do local x = n end return 1 end"
+    assert await judge.check(source, "policy") is None
+    batch = asyncio.create_task(judge.judge(state(), [Question(source, task())] * 250))  # one frame
+    await asyncio.sleep(0)
+    assert await judge.check(GOOD, "policy") is None
+    assert not batch.done()
+    assert [verdict.word for verdict in await batch] == ["bid"] * 250
+
+
 async def test_a_caller_that_goes_away_leaves_the_judge_whole(judge: LuaJudge) -> None:
     assert await judge.check(GOOD, "policy") is None
     all_gone = []
