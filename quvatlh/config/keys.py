@@ -36,6 +36,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "worker.queues": kinds.names,
         "worker.drain_ms": kinds.milliseconds,
         "worker.executor": kinds.choice(*get_args(Isolation)),
+        "worker.cloud_metadata": kinds.url,
         "log.format": kinds.choice(*get_args(LogFormat)),
         "log.level": kinds.choice(*get_args(LogLevel)),
     }

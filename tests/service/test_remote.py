@@ -91,20 +91,19 @@ async def test_what_happened_while_it_was_away_is_told_when_it_is_back(tmp_path:
 
 
 async def test_its_outputs_are_followed_through_its_node_from_any_other(tmp_path: Path) -> None:
-    async with two(tmp_path, slots=0) as (master, follower, _switchboard):
-        async with posted(Field(follower), master.clock) as post:
-            await post.working()
-            task = await master.add(**AT_W1)
-            await master.until_state(task, "running")
-            assert post.host.process is not None
-            post.host.process.write("a1", b"one ")
-            output = await master.pool.log(asked(), task, "stdout", None, follow=True)
-            chunks = output.chunks
-            assert await anext(chunks) == b"one "
-            post.host.process.write("a1", b"two")
-            assert await anext(chunks) == b"two"
-            post.end("a1")
-            assert [chunk async for chunk in chunks] == []
+    async with two(tmp_path, slots=0) as (master, follower, _switchboard), posted(Field(follower), master.clock) as post:
+        await post.working()
+        task = await master.add(**AT_W1)
+        await master.until_state(task, "running")
+        assert post.host.process is not None
+        post.host.process.write("a1", b"one ")
+        output = await master.pool.log(asked(), task, "stdout", None, follow=True)
+        chunks = output.chunks
+        assert await anext(chunks) == b"one "
+        post.host.process.write("a1", b"two")
+        assert await anext(chunks) == b"two"
+        post.end("a1")
+        assert [chunk async for chunk in chunks] == []
 
 
 async def test_its_policies_are_asked_and_bid(tmp_path: Path) -> None:
