@@ -186,6 +186,8 @@ def _node(config: Config, running: RunningLog, state: State, runner: NativeRunne
         queues=worker.queues,
         drain_s=worker.drain_ms / 1000,
         token=token,
+        strategy=config.market.strategy,
+        balance=config.market.balance == "auto",
     )
     facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
     world = NodeWorld(log, log, runner, RealClock(), RealEntropy(), room, facts)

@@ -168,6 +168,8 @@ class Plain:
 
     def kill(self, id_: str) -> bool:
         task = self.tasks[id_]
+        if task.over:
+            return True
         if task.service:
             fresh = [action for action in task.actions if not action.stop]
             for action in task.actions if not task.over else []:

@@ -10,7 +10,17 @@ from __future__ import annotations
 from msgspec import Struct
 
 from quvatlh.core.commands.base import Changes, Command, Part, Request
-from quvatlh.core.commands.chores import CheckDigest, Elected, Expire, Forget, ForgetWorkers, Nothing, Promote, Rerank, Sweep
+from quvatlh.core.commands.chores import (
+    CheckDigest,
+    Elected,
+    Expire,
+    Forget,
+    ForgetWorkers,
+    Nothing,
+    Promote,
+    Rerank,
+    Sweep,
+)
 from quvatlh.core.commands.owners import (
     Announce,
     Award,
