@@ -10,7 +10,7 @@ from typing import Any
 
 from quvatlh.codec import Values
 from quvatlh.core.invariants import check_invariants
-from quvatlh.ports import Entry, Member, Role
+from quvatlh.ports import Entry, Judge, Member, Role
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey
 from quvatlh.service.state import State
@@ -31,7 +31,17 @@ ROOMY = (10 * 2**30, 20 * 2**30)
 class Stand:
     """Of one node."""
 
-    def __init__(self, directory: Path, name: str, switchboard: Switchboard, *, slots: int, seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        switchboard: Switchboard,
+        *,
+        slots: int,
+        seed: int,
+        judge: Judge | None = None,
+        **options: Any,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.clock = FakeClock()
@@ -53,9 +63,10 @@ class Stand:
             FakeEntropy(seed),
             lambda: self.room,
             LogFacts(),
+            judge,
         )
-        options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
-        self.node = Node(options, world, self.state, CODEC, on_fatal=self.fatal.append)
+        given = Options(name, str(directory), slots, token="the admin token", drain_s=0.0, **options)
+        self.node = Node(given, world, self.state, CODEC, on_fatal=self.fatal.append)
         self.pool = self.node.pool
 
     async def add(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> str:  # noqa: A002
@@ -132,9 +143,9 @@ def asked(deadline_ms: int = 5000, *, consistent: bool = False, key: str | None 
 
 
 @contextlib.asynccontextmanager
-async def one(directory: Path, *, slots: int = 2, elect: bool = True) -> AsyncIterator[Stand]:
+async def one(directory: Path, *, slots: int = 2, elect: bool = True, **more: Any) -> AsyncIterator[Stand]:
     """A cluster of one."""
-    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1)
+    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1, **more)
     stand.node.start()
     if elect:
         stand.log.elect()
@@ -146,11 +157,11 @@ async def one(directory: Path, *, slots: int = 2, elect: bool = True) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def two(directory: Path, *, slots: int = 2) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
+async def two(directory: Path, *, slots: int = 2, **more: Any) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
     """A master and a follower."""
     switchboard = Switchboard()
-    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1)
-    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2)
+    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1, **more)
+    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2, **more)
     master.mirror = Mirror(follower)
     master.log.listen(master.mirror)
     follower.node.start()
