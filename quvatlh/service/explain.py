@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quvatlh.core import market, queries
-from quvatlh.core.model import FINISHED
 from quvatlh.core.views import ExplainFacts, WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
 from quvatlh.service import asks
@@ -82,7 +81,7 @@ class Explain:
         waits = bool(row.ready) or row.due_at is not None
         heard = await self._heard(row.seq, row.queue) if waits else asks.HeardAnswer({})
         said = _workers(facts, workers, busy, heard) if waits else []
-        reason = _reason(facts, said)
+        reason = _reason(facts, said) if waits else row.state
         return {
             "state": row.state,
             "reason": reason,
@@ -168,11 +167,8 @@ def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]
 
 def _reason(facts: ExplainFacts, said: Sequence[Said]) -> str:
     """What holds it, in one word."""
-    row = facts.task.row
-    if facts.held_by and not (row.state in FINISHED or row.state in {"claimed", "running"}):
+    if facts.held_by:
         return facts.held_by[0]
-    if not said:
-        return row.state
     verdicts = Counter(each.verdict for each in said)
     if not any(each.verdict not in {"lost", "draining"} for each in said):
         return "no_worker"

@@ -10,7 +10,7 @@ from typing import Any
 
 from quvatlh.codec import Values
 from quvatlh.core.invariants import check_invariants
-from quvatlh.ports import Entry, Judge, Member, Role
+from quvatlh.ports import Entry, Judge, Member, Membership, Role
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey
 from quvatlh.service.state import State
@@ -47,9 +47,7 @@ class Stand:
         self.clock = FakeClock()
         self.state = State(CODEC)
         self.machine = self.state.open(str(directory))
-        self.log = FakeLog(
-            self.machine, clock=self.clock, node=Member(name, name, f"{name}:7421", f"{name}:7420"), acting=False
-        )
+        self.log = FakeLog(self.machine, clock=self.clock, node=_member(name), acting=False)
         self.runner = FakeRunner(self.clock)
         self.room = ROOMY
         self.fatal: list[BaseException] = []
@@ -105,6 +103,10 @@ class Stand:
     def check(self) -> None:
         assert self.fatal == []
         assert check_invariants(self.machine.db) == []
+
+
+def _member(name: str) -> Member:
+    return Member(name, name, f"{name}:7421", f"{name}:7420")
 
 
 class Mirror:
@@ -164,6 +166,9 @@ async def two(directory: Path, *, slots: int = 2, **more: Any) -> AsyncIterator[
     follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2, **more)
     master.mirror = Mirror(follower)
     master.log.listen(master.mirror)
+    members = Membership("cluster1", tuple(_member(name) for name in ("n1", "n2")))
+    for stand in (master, follower):
+        stand.log.join(members)
     follower.node.start()
     master.node.start()
     master.log.elect()
