@@ -172,9 +172,9 @@ class Plain:
             return True
         if task.service:
             fresh = [action for action in task.actions if not action.stop]
-            for action in task.actions if not task.over else []:
+            for action in task.actions:
                 action.stop = "kill"
-            return bool(fresh) and not task.over
+            return bool(fresh)
         if task.state not in {"claimed", "running"}:
             return False
         for action in task.actions:

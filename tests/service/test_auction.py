@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,8 @@ async def test_ties_go_to_the_most_free_slots_then_to_the_hash(tmp_path: Path) -
         for task in tasks:
             for name in ("n1", "n2"):
                 await offer(master, name, task, 1.0)
-            assert await owner_of(master, task) == max(("n1", "n2"), key=lambda name, task=task: weight(name, task))
+            _, first = max((weight(name, task), name) for name in ("n1", "n2"))
+            assert await owner_of(master, task) == first
 
 
 async def test_a_bid_stands_until_a_slot_is_free(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ async def test_by_hash_a_key_has_its_worker_while_that_has_room(tmp_path: Path) 
         assert owners[2] != home
 
 
-async def ended(stand: Stand, count: int, run_s: float, **spec: object) -> None:
+async def ended(stand: Stand, count: int, run_s: float, **spec: Any) -> None:
     """So many tasks that ran so long."""
     for _ in range(count):
         task = await stand.add(**spec)
@@ -248,7 +250,7 @@ async def test_short_tasks_are_claimed_ahead_only_as_far_as_they_will_soon_begin
 @pytest.mark.parametrize(
     "spec", [{"kind": "service"}, {"delivery": "at-most-once"}, {"queue": "unknown"}, {"slots": 2}, {"policy": POLICY}]
 )
-async def test_nothing_else_is_claimed_ahead(spec: dict[str, object], tmp_path: Path) -> None:
+async def test_nothing_else_is_claimed_ahead(spec: dict[str, Any], tmp_path: Path) -> None:
     async with one(tmp_path, slots=2) as stand:
         await stand.working()
         await ended(stand, 6, 0.001)

@@ -123,7 +123,8 @@ async def test_policies_are_stored_by_name_and_version(tmp_path: Path) -> None:
 async def test_a_policy_that_a_task_names_stays(field: str, tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         await stand.pool.put_policy(asked(), "p", GOOD)
-        await stand.add(**{field: {"name": "p"}})
+        naming: dict[str, Any] = {field: {"name": "p"}}
+        await stand.add(**naming)
         with pytest.raises(Rejected) as refused:
             await stand.pool.delete_policy(asked(), "p")
         assert refused.value.code == "not_empty"

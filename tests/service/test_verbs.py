@@ -73,7 +73,7 @@ async def test_relocate_to_nobody_is_refused_by_ids_and_by_filter(tmp_path: Path
     async with one(tmp_path, slots=0) as stand:
         task = await stand.add()
         for which in ([task], TaskFilter(queue="default")):
-            with pytest.raises(Rejected, match="nobody|unknown worker") as refused:
+            with pytest.raises(Rejected, match="worker") as refused:
                 await stand.pool.act(asked(), Turn("relocate", to="nobody"), which)
             assert refused.value.code == "not_found"
 
@@ -117,8 +117,11 @@ async def test_a_thousand_and_more_are_worked_off_and_any_node_tells_how_far(tmp
             asked(), Turn("update", changes={"priority": 4}), TaskFilter(queue="default", state=("pending",))
         )
         assert isinstance(bulk, Bulk)
-        while (told := await master.pool.bulk(asked(), bulk.id))["state"] != "done":
-            await asyncio.sleep(0.01)
+        told = await master.pool.bulk(asked(), bulk.id)
+        assert told["state"] == "working"
+        await master.until(lambda: not follower.node.tree.named("bulk"))
+        told = await master.pool.bulk(asked(), bulk.id)
+        assert told["state"] == "done"
         assert (told["matched"], told["done"]) == (1500, 1500)
         rows = master.machine.db.execute("SELECT count(*) FROM task WHERE priority = 4").fetchone()
         assert rows == (1500,)
@@ -141,5 +144,5 @@ async def test_services_leave_a_worker_that_drains_and_jobs_may_finish(tmp_path:
         await master.pool.patch_worker(asked(), home, {"draining": True})
         await master.until(lambda: sorted({w for _, w in master.live()}) == ["n1", "n2"])
         assert master.peek(job) == "running"
-        (moved,) = [w for w in master.machine.db.execute("SELECT worker FROM live WHERE service = 1").fetchone()]
+        (moved,) = master.machine.db.execute("SELECT worker FROM live WHERE service = 1").fetchone()
         assert moved != home
