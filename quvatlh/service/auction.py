@@ -44,7 +44,7 @@ _NEWS: Final = frozenset({"task.added", "task.ready", "worker.up", "session.open
 _FREES: Final = frozenset(
     {
         "task.succeeded", "task.failed", "task.retrying", "task.relocated", "task.deleted", "task.updated", "task.ready",
-        "action.ended", "queue.changed", "worker.changed", "session.opened", "worker.up", "worker.lost",
+        "action.ended", "queue.changed", "worker.changed", "session.opened", "worker.up", "worker.lost", "worker.draining",
     }
 )  # fmt: skip
 
