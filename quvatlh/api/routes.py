@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from quvatlh.api import meter, ops, stream, views
+from quvatlh.api import connect, meter, ops, stream, views
 from quvatlh.api.checks import choice
 from quvatlh.api.exchange import Route
 from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, WAIT, Param, decoded
@@ -64,6 +64,14 @@ ROUTES: Final[Sequence[Route]] = (
     Route("GET", "/v1/cluster/backup", views.get_backup, "The state, as a file", {200: views.BYTES}, streams=True),
     Route("GET", "/v1/tokens", views.get_tokens, "Tokens, without their secrets", {200: "Tokens"}),
     Route("GET", "/v1/tokens/{name}", views.get_token, "One token, without its secret", {200: "Token"}),
+    Route(
+        "GET",
+        "/v1/work/connect",
+        connect.connect,
+        "The WebSocket of a worker without a replica",
+        {101: views.BYTES},
+        streams=True,
+    ),
     Route("GET", "/metrics", ops.metrics, "Numbers for Prometheus", {200: meter.CONTENT_TYPE}),
     Route("GET", "/openapi.json", ops.openapi, "This description", {200: "Anything"}),
     Route("GET", "/healthz", ops.healthz, "The process answers", {200: "Status"}, open=True),

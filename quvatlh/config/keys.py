@@ -8,12 +8,15 @@ from types import MappingProxyType
 from typing import get_args
 
 from quvatlh.config import kinds
-from quvatlh.config.model import LogFormat, LogLevel, Strategy
+from quvatlh.config.model import LogFormat, LogLevel, NodeRole, Strategy
 
 KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
     {
         "node.name": kinds.name,
         "node.data": kinds.path,
+        "node.role": kinds.choice(*get_args(NodeRole)),
+        "node.server": kinds.urls,
+        "node.server_ca": kinds.path,
         "peer.listen": kinds.listen_address,
         "peer.advertise": kinds.peer_address,
         "peer.peers": kinds.peer_addresses,

@@ -72,6 +72,23 @@ def peer_addresses(given: object) -> tuple[str, ...]:
     return peers
 
 
+def urls(given: object) -> tuple[str, ...]:
+    """A list, or text with commas: of nodes' HTTP sides, without a path."""
+    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if not isinstance(parts, list):
+        raise ValueError("must be a list of URLs")  # noqa: TRY004 - as above
+    return tuple(_url(part) for part in parts)
+
+
+def _url(given: object) -> str:
+    value = text(given).rstrip("/")
+    scheme, _, place = value.partition("://")
+    if scheme not in {"http", "https"} or not place or "/" in place:
+        raise ValueError(f"must be URLs such as http://127.0.0.1:7420, not {value}")
+    peer_address(place if place.rpartition(":")[2].isdigit() else f"{place}:{443 if scheme == 'https' else 80}")
+    return value
+
+
 def names(given: object) -> tuple[str, ...]:
     """A list, or text with commas: of tags, queues or hosts."""
     parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given

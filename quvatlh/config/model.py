@@ -12,6 +12,7 @@ from typing import Literal
 LogFormat = Literal["auto", "people", "json"]
 Strategy = Literal["spread", "pack", "hash"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+NodeRole = Literal["node", "worker"]
 
 PEER_LISTEN = "127.0.0.1:7421"
 HTTP_LISTEN = "127.0.0.1:7420"
@@ -24,6 +25,12 @@ class NodeConfig:
     """Directory of identity, log and state. Belongs to one node; two nodes need two."""
     name: str | None = None
     """What people call the node. None: made once and kept in the data directory."""
+    role: NodeRole = "node"
+    """node: scheduler, worker and replica. worker: it only works, connected to any node of a cluster."""
+    server: tuple[str, ...] = ()
+    """URLs of nodes that a worker connects to; it learns of the others from them."""
+    server_ca: str | None = None
+    """PEM file of the authority that signed the nodes' certificates. None: those that the system trusts."""
 
 
 @dataclass(frozen=True, slots=True)

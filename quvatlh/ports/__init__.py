@@ -7,7 +7,19 @@ input or output, and nothing here imports more than the standard library and the
 
 from __future__ import annotations
 
-from quvatlh.ports.judging import Announcement, CodeKind, Judge, Question, SourceFault, Verdict, Word
+from quvatlh.ports.judging import (
+    ActionCounts,
+    Announcement,
+    ClusterState,
+    CodeKind,
+    Judge,
+    PolicyState,
+    Question,
+    SourceFault,
+    Verdict,
+    Word,
+    WorkerState,
+)
 from quvatlh.ports.log import (
     STATE_FILE,
     Applied,
@@ -48,12 +60,14 @@ from quvatlh.ports.world import (
 
 __all__ = [
     "STATE_FILE",
+    "ActionCounts",
     "ActionFinished",
     "ActionSpec",
     "ActionStarted",
     "Announcement",
     "Applied",
     "Clock",
+    "ClusterState",
     "CodeKind",
     "Entropy",
     "Entry",
@@ -71,6 +85,7 @@ __all__ = [
     "Membership",
     "OutputChunk",
     "Peers",
+    "PolicyState",
     "Question",
     "Refused",
     "RequestHandler",
@@ -85,4 +100,5 @@ __all__ = [
     "Unknown",
     "Verdict",
     "Word",
+    "WorkerState",
 ]

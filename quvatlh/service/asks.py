@@ -52,6 +52,10 @@ class Open(Struct, frozen=True, array_like=True, tag="open"):
     secret_hash: bytes
     directory: Name
     facts: WorkerFacts
+    isolated: bool = False
+    """The executor is a PID namespace: nothing of it outlives it."""
+    fresh: bool = False
+    """Started for this session: the directory's old executor is no more."""
 
 
 class Barrier(Struct, frozen=True, array_like=True, tag="barrier"):
@@ -97,18 +101,25 @@ Reply = Told | No
 
 
 class Beat(Struct, frozen=True, array_like=True):
-    """A sign of life of a session."""
+    """A sign of life of a session, by who has its secret."""
 
     worker: Name
     session: Name
+    secret: bytes = b""
     surplus_slots: int = 0
     """Taken by actions that still end here and count nowhere else any more."""
+    held: tuple[Serial, ...] | None = None
+    """Tokens of all that runs here: in the first beat to a master, or after a while apart. None: as before."""
 
 
 class BeatAnswer(Struct, frozen=True, array_like=True):
     """`known`: the session is the worker's own, and its leases begin anew at the beat. Else it is over."""
 
     known: bool
+    foreign: tuple[Serial, ...] = ()
+    """Actions whose leases do not begin anew: not the session's any more, or proposed lost. They end."""
+    token: Serial = 0
+    """The last one awarded to anybody, in the answer to a beat that names what is held."""
 
 
 class Offer(Struct, frozen=True, array_like=True):
@@ -135,6 +146,8 @@ class OutputAsk(Struct, frozen=True, array_like=True):
     offset: int
     wait_s: float
     """0: what is there now."""
+    worker: str = ""
+    """Whose action it is; empty: the node's own."""
 
 
 class OutputAnswer(Struct, frozen=True, array_like=True):

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
+
+if TYPE_CHECKING:
+    from quvatlh.service.wire import Line
 
 Json = dict[str, Any]
 
@@ -359,6 +362,10 @@ class Pool(Protocol):
     async def remove_member(self, call: Call, member_id: str) -> Json: ...
 
     async def backup(self, call: Call) -> Backup: ...
+
+    async def connect(self, call: Call, line: Line) -> None:
+        """A worker of role `worker` on a WebSocket, for as long as it stays. Rejected(forbidden) at once for other tokens."""
+        ...
 
     async def tokens(self, call: Call) -> Sequence[Json]:
         """`{name, role, queues, groups, created_at_ms, revoked_at_ms}`; never the token itself."""

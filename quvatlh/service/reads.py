@@ -154,13 +154,13 @@ class Reads:
             return LogOutput(_pieces([kept.of(output)]), tail_only=False)
         owner = await self._owner(found.worker)
         if owner is not None:
-            ask = asks.OutputAsk(found.id, output == "stderr", 0, 0.0)
+            ask = asks.OutputAsk(found.id, output == "stderr", 0, 0.0, found.worker)
             try:
                 first = await self._outputs.piece(owner, ask)
             except (ports.LogError, asks.Unreadable):
                 first = None
             if first is not None and (first.data or not ended):
-                chunks = self._outputs.follow(owner, found.id, output, first, follow=follow and not ended)
+                chunks = self._outputs.follow(owner, ask, first, follow=follow and not ended)
                 return LogOutput(self._with_tail(chunks, task_id, found.id, output, follow=follow), tail_only=False)
         return LogOutput(_pieces([kept.of(output)]), tail_only=True)
 

@@ -27,7 +27,7 @@ CASES = {
     "true": Work((("true",),)),
     "true, cwd and env": Work((("true",),), env=(("A", "b"),), cwd="/"),
     "echo hello": Work((("echo", "hello"),)),
-    "nofile 64 (launcher)": Work((("true",),), rlimits=(("nofile", 64),)),
+    "nofile 64": Work((("true",),), rlimits=(("nofile", 64),)),
 }
 
 

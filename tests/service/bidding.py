@@ -10,6 +10,17 @@ from tests.service.stand import Stand
 POLICY = {"source": "function(state, task) return true end"}
 
 
+async def _nothing(_offers: asks.Offers) -> None:
+    pass
+
+
+async def ready(*stands: Stand) -> None:
+    """Their workers are there, and say nothing of themselves."""
+    for stand in stands:
+        stand.node.seats._taken[stand.name].offer = _nothing  # type: ignore[assignment, method-assign]
+        await stand.working()
+
+
 def seq_of(stand: Stand, task: str) -> int:
     row = stand.machine.db.execute("SELECT seq FROM task WHERE id = ?", (task,)).fetchone()
     return int(row[0])

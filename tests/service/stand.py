@@ -1,4 +1,4 @@
-"""One node's services on fakes: the real core behind a log in memory, a runner without processes, a clock that stands."""
+"""One node's services on fakes: the real core behind a log in memory, an executor without processes, a clock that stands."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from quvatlh.codec import Values
+from quvatlh.core import commands as c
 from quvatlh.core.invariants import check_invariants
-from quvatlh.ports import Entry, Judge, Member, Membership, Role
+from quvatlh.core.results import Awarded
+from quvatlh.ports import Entry, Member, Membership, Role
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from tests.fakes.clock import FakeClock
 from tests.fakes.entropy import FakeEntropy
+from tests.fakes.executor import FakeHost, FakeProcess
+from tests.fakes.judge import FakeJudge
 from tests.fakes.log import FakeLog
 from tests.fakes.peers import Switchboard
-from tests.runner.fake import FakeRunner
 
 PATIENCE_S = 10.0
 CODEC = Values()
@@ -39,7 +42,7 @@ class Stand:
         *,
         slots: int,
         seed: int,
-        judge: Judge | None = None,
+        isolated: bool = False,
         **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -48,24 +51,56 @@ class Stand:
         self.state = State(CODEC)
         self.machine = self.state.open(str(directory))
         self.log = FakeLog(self.machine, clock=self.clock, node=_member(name), acting=False)
-        self.runner = FakeRunner(self.clock)
+        self.entropy = FakeEntropy(seed)
+        self.host = FakeHost(self.clock, self.entropy, isolated=isolated)
+        self.judge = FakeJudge(self.clock)
+        self.notes: list[tuple[str, dict[str, Any]]] = []
         self.room = ROOMY
         self.fatal: list[BaseException] = []
         self.mirror: Mirror | None = None
         self.peers = switchboard.join(name)
+        self.options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0, **options)
+        self._make()
+
+    def _make(self) -> None:
+        """A daemon."""
+        self.executor = self.host.executor(self.name)
         world = World(
             self.log,
             self.peers,
-            self.runner,
+            self.executor,
+            self.judge,
             self.clock,
-            FakeEntropy(seed),
+            self.entropy,
             lambda: self.room,
             LogFacts(),
-            judge,
+            note=lambda text, **fields: self.notes.append((text, fields)),
         )
-        given = Options(name, str(directory), slots, token="the admin token", drain_s=0.0, **options)
-        self.node = Node(given, world, self.state, CODEC, on_fatal=self.fatal.append)
+        self.node = Node(self.options, world, self.state, CODEC, on_fatal=self.fatal.append)
         self.pool = self.node.pool
+
+    async def crash(self) -> None:
+        """The daemon is killed; what its executor does is the executor's business."""
+        await self.node.stop()
+        self.log._listeners.remove(self.node.feed)
+
+    def begin(self) -> None:
+        """Another daemon on the same data directory."""
+        self._make()
+        self.node.start()
+
+    @property
+    def process(self) -> FakeProcess:
+        """The living executor."""
+        assert self.host.process is not None
+        return self.host.process
+
+    def running(self) -> list[str]:
+        """Actions that are processes now."""
+        return [] if self.host.process is None else self.host.process.running()
+
+    def end(self, name: str, exit_code: int = 0) -> None:
+        self.process.end(name, exit_code)
 
     async def add(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> str:  # noqa: A002
         return (await self.added(call=call, id=id, **spec)).ids[0]
@@ -95,7 +130,16 @@ class Stand:
 
     async def working(self) -> None:
         """Its worker has a session."""
-        await self.until(lambda: self.node.session.is_open, "there is no session")
+        await self.until(lambda: self.node.session.is_confirmed, "there is no session")
+
+    async def claim(self, task: str) -> int:
+        """Award it here, whatever is free; the token."""
+        (seq,) = self.machine.db.execute("SELECT seq FROM task WHERE id = ?", (task,)).fetchone()
+        award = c.Award(seq, self.name, self.node.session.id or "")
+        written = await self.node.door.propose(c.Awards((award,)), 1)
+        assert isinstance(written.answer, Awarded)
+        assert not written.answer.refused, written.answer
+        return written.answer.tokens[0]
 
     def live(self) -> list[tuple[Any, ...]]:
         return self.machine.db.execute("SELECT token, worker FROM live ORDER BY token").fetchall()
@@ -145,9 +189,11 @@ def asked(deadline_ms: int = 5000, *, consistent: bool = False, key: str | None 
 
 
 @contextlib.asynccontextmanager
-async def one(directory: Path, *, slots: int = 2, elect: bool = True, **more: Any) -> AsyncIterator[Stand]:
+async def one(
+    directory: Path, *, slots: int = 2, elect: bool = True, isolated: bool = False, **options: Any
+) -> AsyncIterator[Stand]:
     """A cluster of one."""
-    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1, **more)
+    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1, isolated=isolated, **options)
     stand.node.start()
     if elect:
         stand.log.elect()
@@ -159,16 +205,16 @@ async def one(directory: Path, *, slots: int = 2, elect: bool = True, **more: An
 
 
 @contextlib.asynccontextmanager
-async def two(directory: Path, *, slots: int = 2, **more: Any) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
+async def two(directory: Path, *, slots: int = 2, **options: Any) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
     """A master and a follower."""
     switchboard = Switchboard()
-    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1, **more)
-    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2, **more)
-    master.mirror = Mirror(follower)
-    master.log.listen(master.mirror)
+    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1, **options)
+    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2, **options)
     members = Membership("cluster1", tuple(_member(name) for name in ("n1", "n2")))
     for stand in (master, follower):
         stand.log.join(members)
+    master.mirror = Mirror(follower)
+    master.log.listen(master.mirror)
     follower.node.start()
     master.node.start()
     master.log.elect()

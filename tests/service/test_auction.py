@@ -14,18 +14,13 @@ from quvatlh.service import asks
 from quvatlh.service.offers import CLOSES_S, TASKS_MAX
 from quvatlh.service.placing import weight
 from quvatlh.service.pool import Turn
-from tests.service.bidding import POLICY, offer, owner_of, seq_of, session_of
+from tests.service.bidding import POLICY, offer, owner_of, ready, seq_of, session_of
 from tests.service.stand import Stand, asked, one, two
-
-
-async def both(master: Stand, follower: Stand) -> None:
-    await master.working()
-    await follower.working()
 
 
 async def test_the_best_bid_wins_once_all_have_answered(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         task = await master.add(policy=POLICY)
         await offer(master, "n1", task, 1.0)
         await asyncio.sleep(0.02)
@@ -36,7 +31,7 @@ async def test_the_best_bid_wins_once_all_have_answered(tmp_path: Path) -> None:
 
 async def test_one_that_does_not_bid_is_not_waited_for(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         task = await master.add(policy=POLICY)
         await offer(master, "n2", task, "failed", "line 1: no luck")
         await offer(master, "n1", task, 1.0)
@@ -45,7 +40,7 @@ async def test_one_that_does_not_bid_is_not_waited_for(tmp_path: Path) -> None:
 
 async def test_an_auction_closes_after_its_time_without_the_silent_ones(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         task = await master.add(policy=POLICY)
         await offer(master, "n1", task, 1.0)
         await asyncio.sleep(0.02)
@@ -56,7 +51,7 @@ async def test_an_auction_closes_after_its_time_without_the_silent_ones(tmp_path
 
 async def test_a_later_bid_wins_at_once(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         task = await master.add(policy=POLICY)
         master.clock.advance(2 * CLOSES_S)
         await offer(master, "n1", task, "no_bid")
@@ -68,7 +63,7 @@ async def test_a_later_bid_wins_at_once(tmp_path: Path) -> None:
 
 async def test_ties_go_to_the_most_free_slots_then_to_the_hash(tmp_path: Path) -> None:
     async with two(tmp_path, slots=4) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         await master.until_state(await master.add(tags=["node=n1"]), "running")
         freest = await master.add(policy=POLICY)
         for name in ("n1", "n2"):
@@ -84,31 +79,31 @@ async def test_ties_go_to_the_most_free_slots_then_to_the_hash(tmp_path: Path) -
 
 async def test_a_bid_stands_until_a_slot_is_free(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
-        await stand.working()
+        await ready(stand)
         await stand.until_state(await stand.add(), "running")
         task = await stand.add(policy=POLICY)
         await offer(stand, "n1", task, 1.0)
         await asyncio.sleep(0.02)
         assert stand.peek(task) == "pending"
-        stand.runner.end("a1")
+        stand.end("a1")
         await stand.until_state(task, "running")
 
 
 async def test_a_bid_that_was_taken_back_wins_nothing(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
-        await stand.working()
+        await ready(stand)
         await stand.until_state(await stand.add(), "running")
         task = await stand.add(policy=POLICY)
         await offer(stand, "n1", task, 1.0)
         await offer(stand, "n1", task, "no_bid")
-        stand.runner.end("a1")
+        stand.end("a1")
         await asyncio.sleep(0.05)
         assert stand.peek(task) == "pending"
 
 
 async def test_offers_of_a_session_that_is_not_the_workers_are_ignored(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
-        await stand.working()
+        await ready(stand)
         task = await stand.add(policy=POLICY)
         await offer(stand, "n1", task, 1.0, session="another")
         stand.clock.advance(2 * CLOSES_S)
@@ -119,7 +114,7 @@ async def test_offers_of_a_session_that_is_not_the_workers_are_ignored(tmp_path:
 
 async def test_only_a_master_takes_offers_and_a_new_one_has_heard_nothing(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
-        await stand.working()
+        await ready(stand)
         await stand.until_state(await stand.add(), "running")
         task = await stand.add(policy=POLICY)
         await offer(stand, "n1", task, 1.0)
@@ -128,7 +123,7 @@ async def test_only_a_master_takes_offers_and_a_new_one_has_heard_nothing(tmp_pa
             stand.node.book.take(asks.Offers("n1", session_of(stand, "n1"), ()))
         stand.log.elect()
         assert stand.node.book.lanes() == []
-        stand.runner.end("a1")
+        stand.end("a1")
         await asyncio.sleep(0.05)
         assert stand.peek(task) == "pending"
         await offer(stand, "n1", task, 1.0)
@@ -137,7 +132,7 @@ async def test_only_a_master_takes_offers_and_a_new_one_has_heard_nothing(tmp_pa
 
 async def test_an_award_ends_all_bids_for_the_task(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         task = await master.add(policy=POLICY)
         for name in ("n1", "n2"):
             await offer(master, name, task, 1.0)
@@ -155,7 +150,7 @@ async def test_an_award_ends_all_bids_for_the_task(tmp_path: Path) -> None:
 
 async def test_a_service_gets_as_many_as_it_wants_from_different_bids(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         task = await master.add(kind="service", limit=2, policy=POLICY)
         for name in ("n1", "n2"):
             await offer(master, name, task, 1.0)
@@ -165,7 +160,7 @@ async def test_a_service_gets_as_many_as_it_wants_from_different_bids(tmp_path: 
 
 async def test_policies_hold_nobody_up_and_cost_nothing_while_they_wait(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
-        await stand.working()
+        await ready(stand)
         for _ in range(50):
             await stand.add(policy=POLICY, priority=9)
         plain = await stand.add()
@@ -177,18 +172,18 @@ async def test_policies_hold_nobody_up_and_cost_nothing_while_they_wait(tmp_path
 
 async def test_tasks_of_one_policy_go_in_the_order_of_their_queue(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
-        await stand.working()
+        await ready(stand)
         await stand.until_state(await stand.add(), "running")
         late, first = await stand.add(policy=POLICY), await stand.add(policy=POLICY, priority=5)
         for task in (late, first):
             await offer(stand, "n1", task, 1.0)
-        stand.runner.end("a1")
+        stand.end("a1")
         await stand.until_state(first, "running")
         assert stand.peek(late) == "pending"
         await stand.pool.act(asked(), Turn("update", changes={"priority": 7}), [late])
         another = await stand.add(policy=POLICY, priority=6)
         await offer(stand, "n1", another, 1.0)
-        stand.runner.end("a2")
+        stand.end("a2")
         await stand.until_state(late, "running")
 
 
@@ -209,7 +204,7 @@ async def test_what_is_kept_of_offers_is_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("strategy", "expected"), [("spread", {"n1", "n2"}), ("pack", {"n1"})])
 async def test_strategies(strategy: str, expected: set[str], tmp_path: Path) -> None:
     async with two(tmp_path, strategy=strategy) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         for _ in range(2):
             await master.until_state(await master.add(), "running")
         assert {worker for _, worker in master.live()} == expected
@@ -217,7 +212,7 @@ async def test_strategies(strategy: str, expected: set[str], tmp_path: Path) -> 
 
 async def test_by_hash_a_key_has_its_worker_while_that_has_room(tmp_path: Path) -> None:
     async with two(tmp_path, strategy="hash", slots=2) as (master, follower, _):
-        await both(master, follower)
+        await ready(master, follower)
         home = max(("n1", "n2"), key=lambda name: weight(name, "k"))
         owners = [await owner_of(master, await master.add(key="k")) for _ in range(3)]
         assert owners[:2] == [home, home]
@@ -228,15 +223,15 @@ async def ended(stand: Stand, count: int, run_s: float, **spec: Any) -> None:
     """So many tasks that ran so long."""
     for _ in range(count):
         task = await stand.add(**spec)
-        await stand.until(stand.runner.live)
+        await stand.until(stand.running)
         stand.clock.advance(run_s)
-        stand.runner.end(next(iter(stand.runner.live())))
+        stand.end(stand.running()[0])
         await stand.until_state(task, "succeeded")
 
 
 async def test_short_tasks_are_claimed_ahead_only_as_far_as_they_will_soon_begin(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
-        await stand.working()
+        await ready(stand)
         await ended(stand, 6, 0.010)
         for _ in range(20):
             await stand.add()
@@ -252,7 +247,7 @@ async def test_short_tasks_are_claimed_ahead_only_as_far_as_they_will_soon_begin
 )
 async def test_nothing_else_is_claimed_ahead(spec: dict[str, Any], tmp_path: Path) -> None:
     async with one(tmp_path, slots=2) as stand:
-        await stand.working()
+        await ready(stand)
         await ended(stand, 6, 0.001)
         for _ in range(2):
             await stand.until_state(await stand.add(), "running")
@@ -265,7 +260,7 @@ async def test_nothing_else_is_claimed_ahead(spec: dict[str, Any], tmp_path: Pat
 
 async def test_long_tasks_are_not_claimed_ahead_and_nothing_behind_a_long_one(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
-        await stand.working()
+        await ready(stand)
         await ended(stand, 6, 0.2, queue="long")
         await ended(stand, 6, 0.001)
         await stand.until_state(await stand.add(queue="long"), "running")
@@ -277,7 +272,7 @@ async def test_long_tasks_are_not_claimed_ahead_and_nothing_behind_a_long_one(tm
 
 async def test_what_is_given_back_is_not_claimed_ahead_again(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
-        await stand.working()
+        await ready(stand)
         await ended(stand, 6, 0.010)
         tasks = [await stand.add() for _ in range(3)]
         await stand.until(lambda: len(stand.live()) == 3)

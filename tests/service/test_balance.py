@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from quvatlh.core import commands as c
 from quvatlh.service import asks, jury
 from quvatlh.service.balance import AT_ONCE, MOVE_S
 from quvatlh.service.pool import Rejected, Unavailable
-from tests.service.bidding import POLICY, offer
+from tests.service.bidding import POLICY, offer, ready, session_of
 from tests.service.stand import Stand, asked, two
 
 
@@ -94,10 +95,13 @@ async def test_instances_of_a_service_move_one_by_one(tmp_path: Path) -> None:
         assert fewest >= 3
 
 
+async def _nobody(_asker: str, _body: bytes) -> bytes:
+    raise RuntimeError
+
+
 async def test_a_policy_is_asked_whether_it_wants_it_there(tmp_path: Path) -> None:
     async with two(tmp_path, slots=8) as (master, follower, _):
-        await master.working()
-        await follower.working()
+        await ready(master, follower)
         wanted = await master.add(group="g", policy=POLICY, priority=1)
         tasks = [wanted, *[await master.add(group="g", policy=POLICY) for _ in range(3)]]
         for task in tasks:
@@ -110,6 +114,7 @@ async def test_a_policy_is_asked_whether_it_wants_it_there(tmp_path: Path) -> No
             said = [asks.Offer(0, "bid" if q.task["id"] == wanted else "no_bid") for q in ask.questions]
             return asks.JUDGE_ANSWER.encode(asks.JudgeAnswer(tuple(said)))
 
+        follower.peers.handle(jury.KIND, _nobody)
         assert (await master.pool.balance(asked(), "g", None, dry_run=True)).moves == [], "nobody answers for n2"
         follower.peers.handle(jury.KIND, judge)
         plan = await master.pool.balance(asked(), "g", None, dry_run=True)
@@ -118,20 +123,14 @@ async def test_a_policy_is_asked_whether_it_wants_it_there(tmp_path: Path) -> No
 
 async def test_one_whose_worker_is_gone_starts_elsewhere(tmp_path: Path) -> None:
     async with two(tmp_path, slots=8) as (master, follower, switchboard):
-        tasks = await crowded(master, follower, 2)
+        await crowded(master, follower, 2, lease_ms=60_000)
         switchboard.cut("n2")
-        master.runner.stop = lambda *_: None  # type: ignore[method-assign]
-        moves = (await master.pool.balance(asked(), "g", None, dry_run=False)).moves
-        assert len(moves) == 1
-        master.clock.advance(2.4)
-        await master.node.session._beat()
-        await master.node.presence._look()
-        del master.runner.stop
-        for task in tasks:
-            if task == moves[0]["task"]:
-                token = next(t for (t,) in master.machine.db.execute("SELECT token FROM live WHERE id = ?", (task,)))
-                master.runner.stop(f"a{token}")
-        await master.until(lambda: load(master) == {"n1": 2})
+        master.process.freeze()
+        (move,) = (await master.pool.balance(asked(), "g", None, dry_run=False)).moves
+        (token,) = next(iter(master.machine.db.execute("SELECT token FROM live WHERE id = ?", (move["task"],))))
+        await master.node.door.propose(c.Presence("n2", session_of(master, "n2"), up=False), 1)
+        master.process.thaw()
+        await master.until(lambda: token not in {token for token, _ in master.live()} and load(master) == {"n1": 2})
 
 
 async def test_one_that_waits_too_long_for_its_worker_is_let_go(tmp_path: Path) -> None:
@@ -177,7 +176,7 @@ async def test_by_itself_it_moves_no_job_that_has_just_begun(tmp_path: Path) -> 
         assert load(master) == {"n1": 4}
         master.clock.advance(11)
         for stand in (master, follower):
-            await stand.node.session._beat()
+            await stand.node.session.beat()
         master.node.balancer._due_at = 0.0
         master.node.balancer._news.set()
         await master.until(lambda: load(master) == {"n1": 2, "n2": 2})

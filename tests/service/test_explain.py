@@ -11,7 +11,7 @@ from quvatlh.core import commands as c
 from quvatlh.core.model import QueueSettings, Rate
 from quvatlh.service import asks
 from quvatlh.service.pool import Rejected, Turn
-from tests.service.bidding import POLICY, offer
+from tests.service.bidding import POLICY, offer, ready
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -60,14 +60,13 @@ async def test_a_lost_worker_is_lost_as_soon_as_the_master_knows(tmp_path: Path)
         task = await master.add(tags=["node=n2", "never"])
         switchboard.cut("n2")
         master.clock.advance(3)
-        await master.node.session._beat()
+        await master.node.session.beat()
         assert by_worker(await why(master, task))["n2"][0] == "lost"
 
 
 async def test_verdicts_of_policies_are_kept_and_known_on_every_node(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, switchboard):
-        await master.working()
-        await follower.working()
+        await ready(master, follower)
         task = await master.add(policy=POLICY)
         assert by_worker(await why(follower, task))["n1"][0] == "not_asked"
         await offer(master, "n1", task, "no_bid")
@@ -127,10 +126,10 @@ async def test_position_and_eta_come_from_the_pace_of_the_queue(tmp_path: Path) 
         await stand.working()
         for n in range(6):
             task = await stand.add()
-            await stand.until(stand.runner.live)
+            await stand.until(stand.running)
             stand.clock.advance(1.0)
-            await stand.node.session._beat()
-            stand.runner.end(f"a{n + 1}")
+            await stand.node.session.beat()
+            stand.end(f"a{n + 1}")
             await stand.until_state(task, "succeeded")
         await stand.until_state(await stand.add(), "running")
         tasks = [await stand.add() for _ in range(3)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.ports import Announcement, CodeKind, SourceFault
-from quvatlh.service import asks, jury
+from quvatlh.ports import CodeKind, SourceFault, Verdict
+from quvatlh.service import asks
 from quvatlh.service.pool import Rejected
 from tests.service.bidding import session_of
 from tests.service.stand import WORK, Stand, asked, one, two
@@ -18,24 +19,16 @@ from tests.service.stand import WORK, Stand, asked, one, two
 GOOD, BAD = "function(state, task) return true end", "function("
 
 
-class Compiler:
-    """A judge that only compiles: all but one source."""
+def compiled(stand: Stand) -> Counter[tuple[str, str]]:
+    """How often each source is compiled from now on; all of them by one rule."""
+    counted: Counter[tuple[str, str]] = Counter()
 
-    def __init__(self) -> None:
-        self.asked: Counter[tuple[str, str]] = Counter()
-
-    async def check(self, source: str, kind: CodeKind) -> SourceFault | None:
-        self.asked[source, kind] += 1
+    async def check(source: str, kind: CodeKind) -> SourceFault | None:
+        counted[source, kind] += 1
         return SourceFault(1, 10, "unfinished") if source == BAD else None
 
-    async def judge(self, *_: Any) -> Any:
-        raise AssertionError
-
-    async def announce(self, *_: Any) -> Announcement:
-        raise AssertionError
-
-    async def close(self) -> None:
-        pass
+    stand.judge.check = check  # type: ignore[method-assign]
+    return counted
 
 
 async def test_a_worker_is_shown_and_changed(tmp_path: Path) -> None:
@@ -97,13 +90,14 @@ async def test_announcements_are_listed_while_their_action_lives(tmp_path: Path)
         assert (told["task"], told["action"], told["worker"], told["name"]) == (task, f"a{token}", "n1", "web")
         assert told["data"] == {"port": 80}
         assert await stand.pool.announcements(asked(), "h") == []
-        stand.runner.end(f"a{token}")
+        stand.end(f"a{token}")
         await stand.until_state(task, "succeeded")
         assert await stand.pool.announcements(asked(), None) == []
 
 
 async def test_policies_are_stored_by_name_and_version(tmp_path: Path) -> None:
-    async with one(tmp_path, slots=0, judge=Compiler()) as stand:
+    async with one(tmp_path, slots=0) as stand:
+        compiled(stand)
         first = await stand.pool.put_policy(asked(), "p", GOOD)
         assert await stand.pool.put_policy(asked(), "p", GOOD) == first
         second = await stand.pool.put_policy(asked(), "p", GOOD + " ")
@@ -131,12 +125,12 @@ async def test_a_policy_that_a_task_names_stays(field: str, tmp_path: Path) -> N
 
 
 async def test_an_add_tells_which_sources_do_not_compile_and_asks_once_for_each(tmp_path: Path) -> None:
-    judge = Compiler()
-    async with one(tmp_path, slots=0, judge=judge) as stand:
+    async with one(tmp_path, slots=0) as stand:
+        counted = compiled(stand)
         task: Any = {"spec": {"work": WORK, "policy": {"source": GOOD}, "announce": {"source": GOOD}}}
         await stand.pool.add(asked(), [task] * 500)
         await stand.pool.add(asked(), [task] * 500)
-        assert judge.asked == {(GOOD, "policy"): 1, (GOOD, "announce"): 1}
+        assert counted == {(GOOD, "policy"): 1, (GOOD, "announce"): 1}
         wrong: Any = {"spec": {"work": WORK, "policy": {"source": BAD}}}
         with pytest.raises(Rejected) as refused:
             await stand.pool.add(asked(), [task, wrong])
@@ -154,31 +148,26 @@ async def test_a_task_that_names_no_stored_policy_is_refused(tmp_path: Path) -> 
         assert [error.path for error in refused.value.errors] == ["tasks[0].policy.name"]
 
 
-def judged_by(stand: Stand, seen: list[asks.JudgeQuestion]) -> None:
-    async def judge(_asker: str, body: bytes) -> bytes:
-        ask: asks.JudgeAsk = asks.JUDGE_ASK.decode(body)
-        seen.extend(ask.questions)
-        return asks.JUDGE_ANSWER.encode(asks.JudgeAnswer(tuple(asks.Offer(0, "bid", 2.0) for _ in ask.questions)))
-
-    stand.peers.handle(jury.KIND, judge)
-
-
 async def test_a_policy_is_tried_on_live_workers_and_nothing_runs(tmp_path: Path) -> None:
-    async with two(tmp_path, judge=Compiler()) as (master, follower, _):
+    async with two(tmp_path) as (master, follower, switchboard):
         await master.working()
         await follower.working()
-        seen: list[asks.JudgeQuestion] = []
-        judged_by(follower, seen)
+        seen: list[Mapping[str, Any]] = []
+
+        def judge(_state: Mapping[str, Any], task: Mapping[str, Any]) -> Verdict:
+            seen.append(task)
+            return Verdict("bid", 2.0)
+
+        follower.judge.teach(GOOD, judge)
         task = await master.add(tags=["nobody"], group="g", payload=b"[1]")
         told = {each["worker"]: each for each in await master.pool.test_policy(asked(), GOOD, task, None)}
+        assert told["n1"] == {"worker": "n1", "verdict": "bid", "score": 1.0, "text": ""}
         assert told["n2"] == {"worker": "n2", "verdict": "bid", "score": 2.0, "text": ""}
-        assert told["n1"]["verdict"] == "not_asked"
-        assert (seen[0].group, seen[0].task["id"], seen[0].task["payload"]) == ("g", task, [1])
+        assert (seen[0]["group"], seen[0]["id"], seen[0]["payload"]) == ("g", task, [1])
         before = master.machine.applied_index
         draft: Any = {"spec": {"work": WORK, "priority": 3}}
-        (one_,) = await master.pool.test_policy(asked(), GOOD, draft, "n2")
-        assert one_["verdict"] == "bid"
-        assert seen[1].task["priority"] == 3
+        await master.pool.test_policy(asked(), GOOD, draft, "n2")
+        assert seen[1]["priority"] == 3
         assert master.machine.applied_index == before
         with pytest.raises(Rejected, match="no worker"):
             await master.pool.test_policy(asked(), GOOD, task, "n9")
@@ -186,6 +175,9 @@ async def test_a_policy_is_tried_on_live_workers_and_nothing_runs(tmp_path: Path
             await master.pool.test_policy(asked(), BAD, task, None)
         with pytest.raises(Rejected, match="no task"):
             await master.pool.test_policy(asked(), GOOD, "nothing", None)
+        switchboard.cut("n2")
+        (silent,) = await master.pool.test_policy(asked(), GOOD, task, "n2")
+        assert (silent["verdict"], silent["score"]) == ("not_asked", None)
 
 
 async def test_a_worker_lost_for_a_day_leaves(tmp_path: Path) -> None:
@@ -194,13 +186,13 @@ async def test_a_worker_lost_for_a_day_leaves(tmp_path: Path) -> None:
         await follower.working()
         switchboard.cut("n2")
         master.clock.advance(3)
-        await master.node.session._beat()
+        await master.node.session.beat()
         await master.until(lambda: session_of(master, "n2") == "None")
         master.clock.advance(23 * 3600)
-        await master.node.session._beat()
+        await master.node.session.beat()
         await master.node._chores._look()
         assert len(await master.pool.workers(asked())) == 2
         master.clock.advance(3600 + 60)
-        await master.node.session._beat()
+        await master.node.session.beat()
         await master.node._chores._look()
         assert [each["name"] for each in await master.pool.workers(asked())] == ["n1"]

@@ -45,8 +45,8 @@ async def test_retry_gives_a_failed_task_another_life(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
         task = await stand.add(retry={"attempts": 1})
-        await stand.until(stand.runner.live)
-        stand.runner.end("a1", 1)
+        await stand.until(stand.running)
+        stand.end("a1", 1)
         await stand.until_state(task, "failed")
         await stand.pool.act(asked(), Turn("retry"), [task])
         await stand.until_state(task, "running")

@@ -37,7 +37,7 @@ def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
         refusal = _refusal(unit, command, worker[0])
         if refusal is not None:
             return refusal
-        _replace(unit, worker[0], lose=command.ended)
+        _replace(unit, worker[0], lose=command.ended and _was_isolated(unit, worker[0], command.directory))
     floor = unit.last("token")
     row = (command.session, command.worker, command.secret_hash, command.directory, command.isolated, unit.now, floor)
     unit.db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
@@ -94,6 +94,12 @@ def _refusal(unit: Unit, command: OpenSession, old: str) -> Rejection | None:
     if directory != command.directory and _live(unit, old):
         return Rejection("conflict", f"leases of another session of worker {command.worker} still run")
     return None
+
+
+def _was_isolated(unit: Unit, session: str, directory: str) -> bool:
+    """A PID namespace of the same data directory, which has one executor at a time: nothing of it is left."""
+    row = unit.db.execute("SELECT isolated, directory FROM session WHERE id = ?", (session,)).fetchone()
+    return bool(row[0]) and row[1] == directory
 
 
 def _live(unit: Unit, session: str) -> int:
