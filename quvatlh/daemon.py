@@ -253,6 +253,8 @@ def _node(config: Config, running: RunningLog, state: State, craft: Craft, known
         machine=own.facts,
         drain_s=worker.drain_ms / 1000,
         token=token,
+        strategy=config.market.strategy,
+        balance=config.market.balance == "auto",
     )
     facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
     note = logs.noter("quvatlh.worker")

@@ -152,5 +152,10 @@ def choice(*words: str) -> Kind:
     return one_of
 
 
+def balance(given: object) -> str:
+    """YAML reads a bare `off` as false."""
+    return choice("auto", "off")("off" if given is False else given)  # type: ignore[return-value]
+
+
 def has_control_characters(value: str) -> bool:
     return any(not character.isprintable() for character in value)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 LogFormat = Literal["auto", "people", "json"]
+Strategy = Literal["spread", "pack", "hash"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 NodeRole = Literal["node", "worker"]
 Isolation = Literal["auto", "userns", "plain"]
@@ -104,6 +105,16 @@ class WorkerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MarketConfig:
+    """Of the node that is master: the same on each, or what holds changes with the master."""
+
+    strategy: Strategy = "spread"
+    """Who gets a task without a policy: the worker with most free slots, with fewest, or the key's own one."""
+    balance: Literal["auto", "off"] = "off"
+    """auto: loads of groups are evened when workers join or leave; that stops actions and starts them elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     format: LogFormat = "auto"
     """auto: for people when standard error is a terminal, else JSON."""
@@ -117,3 +128,4 @@ class Config:
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    market: MarketConfig = field(default_factory=MarketConfig)

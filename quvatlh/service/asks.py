@@ -176,6 +176,54 @@ class JudgeAnswer(Struct, frozen=True, array_like=True):
     verdicts: tuple[Offer, ...]
 
 
+class HeardAsk(Struct, frozen=True, array_like=True):
+    """What the master has heard of a task from workers' policies, and what it knows of its queue's pace."""
+
+    task: Serial
+    queue: Name
+
+
+class HeardAnswer(Struct, frozen=True, array_like=True):
+    verdicts: dict[str, Offer]
+    """By worker."""
+    run_ms: float | None = None
+    """About how long tasks of the queue run; None: too few have."""
+    silent: tuple[str, ...] = ()
+    """Workers that the master has not heard of late, whatever the table says yet."""
+
+
+class BalanceAsk(Struct, frozen=True, array_like=True):
+    group: Name
+    most: int | None
+    dry_run: bool
+    deadline_s: float
+
+
+class Shift(Struct, frozen=True, array_like=True):
+    """An action that moves."""
+
+    task: str
+    source: Name
+    target: Name
+
+
+class BalanceAnswer(Struct, frozen=True, array_like=True):
+    moves: tuple[Shift, ...]
+    index: int | None
+    no: No | None = None
+
+
+class BulkAsk(Struct, frozen=True, array_like=True):
+    id: str
+
+
+class BulkAnswer(Struct, frozen=True, array_like=True):
+    known: bool
+    matched: int = 0
+    done: int = 0
+    working: bool = False
+
+
 class Unreadable(ValueError):
     """Bytes that are no message of a version known here."""
 
@@ -202,3 +250,6 @@ class Form:
 ASK, REPLY, BEAT, BEAT_ANSWER = Form(Ask), Form(Reply), Form(Beat), Form(BeatAnswer)
 OUTPUT_ASK, OUTPUT_ANSWER, OFFERS = Form(OutputAsk), Form(OutputAnswer), Form(Offers)
 JUDGE_ASK, JUDGE_ANSWER = Form(JudgeAsk), Form(JudgeAnswer)
+HEARD_ASK, HEARD_ANSWER = Form(HeardAsk), Form(HeardAnswer)
+BALANCE_ASK, BALANCE_ANSWER = Form(BalanceAsk), Form(BalanceAnswer)
+BULK_ASK, BULK_ANSWER = Form(BulkAsk), Form(BulkAnswer)

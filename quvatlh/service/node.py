@@ -15,13 +15,21 @@ from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.ports import Clock, Entropy, Executor, Judge, Log, Peers
 from quvatlh.service import tokens
 from quvatlh.service.auction import Auction
+from quvatlh.service.balance import Balancer
+from quvatlh.service.balancing import Balancing
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.chores import Chores
 from quvatlh.service.crew import Crew
 from quvatlh.service.door import Door
+from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed
+from quvatlh.service.fleet import Fleet
+from quvatlh.service.jury import Jury
+from quvatlh.service.offers import Book
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
+from quvatlh.service.pace import Pace
+from quvatlh.service.placing import Strategy
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
 from quvatlh.service.readers import Readers
@@ -29,6 +37,8 @@ from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
 from quvatlh.service.reserve import Reserve, Room
 from quvatlh.service.seats import Seats
+from quvatlh.service.shapes import Shapes
+from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
 from quvatlh.service.tree import Tree
@@ -54,6 +64,12 @@ class Options:
     token: str = ""
     """The admin token whose hash joins the table; empty: none."""
     events_max: int = EVENTS_MAX
+    strategy: Strategy = "spread"
+    """Who gets a task without a policy, of those that may have it."""
+    balance: bool = False
+    """Loads are evened by themselves when workers join or leave."""
+    ahead: bool = True
+    """Short tasks are claimed a little before there is a slot for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +94,15 @@ class NodePool:
     """pool.Pool, by the parts that keep its promises."""
 
     def __init__(
-        self, reads: Reads, writes: Writes, status: Status, known: tokens.Tokens, reception: Reception
+        self,
+        reads: Reads,
+        writes: Writes,
+        status: Status,
+        known: tokens.Tokens,
+        reception: Reception,
+        fleet: Fleet,
+        explain: Explain,
+        balancing: Balancing,
     ) -> None:
         self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
@@ -89,6 +113,11 @@ class NodePool:
         self.add_member, self.remove_member = writes.add_member, writes.remove_member
         self.tasks, self.groups, self.task, self.actions = reads.tasks, reads.groups, reads.task, reads.actions
         self.result, self.log, self.events = reads.result, reads.log, reads.events
+        self.workers, self.worker, self.patch_worker = fleet.workers, fleet.worker, fleet.patch_worker
+        self.announcements = fleet.announcements
+        self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
+        self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
+        self.explain, self.balance = explain.explain, balancing.balance
 
 
 class Node:
@@ -149,12 +178,45 @@ class Node:
             works=options.slots > 0,
         )
         known = tokens.Tokens(state)
-        self.auction = Auction(log, self.door, state, self.presence, clock)
+        shapes, self.pace, self.jury = Shapes(state), Pace(clock), Jury(peers, log.node_id)
+        self.jury.own = self.crew.judge
+        self.book = Book(log, peers, state, self.presence, shapes, clock)
+        self.seats.take_offers = self.book.take
+        self.auction = Auction(
+            log,
+            self.door,
+            state,
+            self.presence,
+            clock,
+            self.book,
+            self.pace,
+            shapes,
+            strategy=options.strategy,
+            ahead=options.ahead,
+        )
+        self.balancer = Balancer(
+            log, self.door, state, reads, self.presence, self.jury, shapes, clock, auto=options.balance
+        )
         self._chores = Chores(self.door, state, clock, options.name)
-        bulks = Bulks(self.door, reads, self.tree, entropy)
+        bulks = Bulks(log, peers, self.door, reads, self.tree, entropy)
+        sources = Sources(world.judge)
+        writes = Writes(self.door, reads, self._status, bulks, sources)
+        fleet = Fleet(reads, writes, sources, self.jury)
+        explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
+        balancing = Balancing(log, peers, self.balancer)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
-        self.pool = NodePool(reads, Writes(self.door, reads, self._status, bulks), self._status, known, self._reception)
-        self._hearers = (known, self.presence, self.seats, self.auction, self._chores, self.tree)
+        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
+        self._hearers = (
+            known,
+            self.presence,
+            self.seats,
+            self.pace,
+            self.book,
+            self.auction,
+            self.balancer,
+            self._chores,
+            self.tree,
+        )
 
     def start(self) -> None:
         """From here on it follows the log. The log may be running or about to."""
@@ -167,6 +229,7 @@ class Node:
         self.tree.duty("presence", self.presence.run)
         self.tree.duty("chores", self._chores.run)
         self.tree.duty("auction", self.auction.run)
+        self.tree.duty("balance", self.balancer.run)
         if self._options.token:
             self._status.token_waits = True
             self.tree.grow("token", self._introduce)

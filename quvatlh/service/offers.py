@@ -17,6 +17,7 @@ from quvatlh.core.rows import TASK_SELECT, TaskRow, json_list, task_row
 from quvatlh.ports import Clock, Log, Peers, Role, Unavailable
 from quvatlh.service import asks
 from quvatlh.service.presence import Presence
+from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
 KIND: Final = "offers"
@@ -26,6 +27,12 @@ CLOSES_S: Final = 0.05
 """An auction that not all have answered is closed so long after its task became ready."""
 FRESH_MAX: Final = 100_000
 """Tasks that became ready within that time; of more the oldest are closed at once."""
+
+
+_READY: Final = frozenset({"task.added", "task.ready", "task.relocated"})
+_VOID: Final = frozenset({"task.claimed", "task.succeeded", "task.failed", "task.retrying", "task.deleted"})
+"""What was said before is history: explain knows it, and nobody is bound by it."""
+_MOVED: Final = frozenset({"task.updated", "task.ready", "task.relocated", "action.ended"})
 
 
 class Place(NamedTuple):
@@ -48,11 +55,12 @@ class _Heard:
 class Book:
     """A Hearer. `on_news`: a bid stands that did not before."""
 
-    def __init__(self, log: Log, peers: Peers, state: State, presence: Presence, clock: Clock) -> None:
+    def __init__(self, log: Log, peers: Peers, state: State, presence: Presence, shapes: Shapes, clock: Clock) -> None:
         self.on_news: Callable[[], None] = lambda: None
         self._log = log
         self._state = state
         self._presence = presence
+        self._shapes = shapes
         self._clock = clock
         self._tasks: OrderedDict[int, _Heard] = OrderedDict()
         self._lanes: dict[tuple[str, int], list[Place]] = {}
@@ -100,22 +108,21 @@ class Book:
     # --- a Hearer ---
 
     def heard(self, _index: int, events: Sequence[Event]) -> None:
+        acting = self._log.role.acting
         for event in events:
-            if event.kind in {"task.added", "task.ready", "task.relocated"}:
+            if acting and event.kind in _READY and self._shapes.has_policy(event.shape):
                 self._became_ready(event.seq)
-            elif event.kind == "master.changed":
-                continue
             heard = self._tasks.get(event.seq) if event.seq else None
-            if heard is not None and heard.row is not None:
+            if heard is None:
+                continue
+            if event.kind in _VOID:
                 self._leave_lane(event.seq, heard)
-                if event.kind == "task.updated":
-                    self._stand([event.seq])
-                else:
-                    self._void(heard)
+                heard.offers = {worker: ("", offer) for worker, (_, offer) in heard.offers.items()}
+            elif event.kind in _MOVED and heard.row is not None:
+                self._leave_lane(event.seq, heard)
+                self._stand([event.seq])
 
     def _became_ready(self, seq: int) -> None:
-        if not self._log.role.acting:
-            return
         now = self._clock.boot()
         self._fresh[seq] = now
         self._fresh_order.append((now, seq))
@@ -135,10 +142,6 @@ class Book:
         self._lanes.clear()
         self._fresh.clear()
         self._fresh_order.clear()
-
-    def _void(self, heard: _Heard) -> None:
-        """Awarded, or over: what was said is history."""
-        heard.offers = {worker: ("", offer) for worker, (_, offer) in heard.offers.items()}
 
     def _leave_lane(self, seq: int, heard: _Heard) -> None:
         row, heard.row = heard.row, None

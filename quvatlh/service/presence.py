@@ -72,6 +72,17 @@ class Presence:
         view = self.workers().get(worker)
         return view is None or view.session is None or self._silence_s(view.session) > SILENT_S
 
+    def takers(self) -> list[WorkerView]:
+        """Those that take awards now."""
+        return [
+            view
+            for view in self.workers().values()
+            if view.session is not None
+            and view.state == "up"
+            and view.facts.slots > 0
+            and not self.is_silent(view.name)
+        ]
+
     def surplus_slots(self, session: str) -> int:
         return self._surplus.get(session, 0)
 

@@ -113,7 +113,7 @@ class Reads:
 
         view, actions = await self.read(call, query)
         if view is None:
-            raise await self._unknown(task_id)
+            raise await self.unknown(task_id)
         return [records.action(each, view) for each in actions]
 
     async def result(self, call: Call, task_id: str) -> object:
@@ -122,6 +122,9 @@ class Reads:
             raise Rejected("conflict", f"task {task_id} is {view.row.state} and has no result")
         return records.result_of(view)
 
+    async def view(self, call: Call, task_id: str) -> TaskView:
+        return (await self._task(call, task_id))[0]
+
     async def _task(self, call: Call, task_id: str) -> tuple[TaskView, tuple[bytes, bool] | None]:
         def query(db: sqlite3.Connection) -> tuple[TaskView, tuple[bytes, bool] | None] | None:
             view = queries.get_task(db, task_id)
@@ -129,10 +132,10 @@ class Reads:
 
         found = await self.read(call, query)
         if found is None:
-            raise await self._unknown(task_id)
+            raise await self.unknown(task_id)
         return found
 
-    async def _unknown(self, task_id: str) -> Rejected:
+    async def unknown(self, task_id: str) -> Rejected:
         now_ms = max(self._clock.wall_ms(), self._state.time_ms)
         gone = await self.read(None, lambda db: queries.is_gone(db, task_id, now_ms))
         if gone:

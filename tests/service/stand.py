@@ -12,7 +12,7 @@ from quvatlh.codec import Values
 from quvatlh.core import commands as c
 from quvatlh.core.invariants import check_invariants
 from quvatlh.core.results import Awarded
-from quvatlh.ports import Entry, Member, Role
+from quvatlh.ports import Entry, Member, Membership, Role
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey
 from quvatlh.service.state import State
@@ -43,15 +43,14 @@ class Stand:
         slots: int,
         seed: int,
         isolated: bool = False,
+        **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.clock = FakeClock()
         self.state = State(CODEC)
         self.machine = self.state.open(str(directory))
-        self.log = FakeLog(
-            self.machine, clock=self.clock, node=Member(name, name, f"{name}:7421", f"{name}:7420"), acting=False
-        )
+        self.log = FakeLog(self.machine, clock=self.clock, node=_member(name), acting=False)
         self.entropy = FakeEntropy(seed)
         self.host = FakeHost(self.clock, self.entropy, isolated=isolated)
         self.judge = FakeJudge(self.clock)
@@ -60,7 +59,7 @@ class Stand:
         self.fatal: list[BaseException] = []
         self.mirror: Mirror | None = None
         self.peers = switchboard.join(name)
-        self.options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
+        self.options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0, **options)
         self._make()
 
     def _make(self) -> None:
@@ -150,6 +149,10 @@ class Stand:
         assert check_invariants(self.machine.db) == []
 
 
+def _member(name: str) -> Member:
+    return Member(name, name, f"{name}:7421", f"{name}:7420")
+
+
 class Mirror:
     """Entries of the master's log, applied on a follower in the same turn of the loop."""
 
@@ -187,10 +190,10 @@ def asked(deadline_ms: int = 5000, *, consistent: bool = False, key: str | None 
 
 @contextlib.asynccontextmanager
 async def one(
-    directory: Path, *, slots: int = 2, elect: bool = True, isolated: bool = False
+    directory: Path, *, slots: int = 2, elect: bool = True, isolated: bool = False, **options: Any
 ) -> AsyncIterator[Stand]:
     """A cluster of one."""
-    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1, isolated=isolated)
+    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1, isolated=isolated, **options)
     stand.node.start()
     if elect:
         stand.log.elect()
@@ -202,11 +205,14 @@ async def one(
 
 
 @contextlib.asynccontextmanager
-async def two(directory: Path, *, slots: int = 2) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
+async def two(directory: Path, *, slots: int = 2, **options: Any) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
     """A master and a follower."""
     switchboard = Switchboard()
-    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1)
-    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2)
+    master = Stand(directory / "n1", "n1", switchboard, slots=slots, seed=1, **options)
+    follower = Stand(directory / "n2", "n2", switchboard, slots=slots, seed=2, **options)
+    members = Membership("cluster1", tuple(_member(name) for name in ("n1", "n2")))
+    for stand in (master, follower):
+        stand.log.join(members)
     master.mirror = Mirror(follower)
     master.log.listen(master.mirror)
     follower.node.start()

@@ -9,6 +9,7 @@ from quvatlh.core import commands as c
 from quvatlh.service import asks
 from quvatlh.service.pool import Turn
 from quvatlh.service.presence import SILENT_S
+from tests.fakes.judge import NEVER
 from tests.service.stand import asked, one, two
 
 
@@ -55,7 +56,7 @@ async def test_tags_and_queues_decide_who_may(tmp_path: Path) -> None:
         held = [
             await stand.add(tags=["gpu"]),
             await stand.add(tags=["!node=n*"]),
-            await stand.add(policy={"source": "x"}),
+            await stand.add(policy={"source": NEVER}),
         ]
         free = await stand.add(tags=["worker=n1", "node=n*"])
         await stand.until_state(free, "running")

@@ -176,6 +176,7 @@ async def test_what_comes_after_the_start_was_told_is_announced_too(tmp_path: Pa
             await gate.wait()
             return Announcement({"late": True})
 
+        stand.judge.teach_announce(ANNOUNCE, lambda *_: Announcement({}))
         stand.judge.announce = slow  # type: ignore[assignment, method-assign]
         await stand.working()
         task = await stand.add(announce={"source": ANNOUNCE})

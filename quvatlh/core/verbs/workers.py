@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from quvatlh.core import limits
 from quvatlh.core.commands import EndSession, ForgetWorkers, OpenSession, PatchWorker, Presence, WorkerChanges
@@ -42,9 +42,9 @@ def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
     row = (command.session, command.worker, command.secret_hash, command.directory, command.isolated, unit.now, floor)
     unit.db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
     unit.db.execute(
-        "INSERT INTO worker VALUES (?, ?, 'up', 0, ?) ON CONFLICT DO UPDATE SET session = excluded.session, "
-        f"state = 'up', draining = draining & {BY_PERSON}, facts = excluded.facts",
-        (command.worker, command.session, facts),
+        "INSERT INTO worker VALUES (?1, ?2, 'up', 0, ?3) ON CONFLICT DO UPDATE SET session = excluded.session, "
+        "state = 'up', draining = draining & ?4, facts = excluded.facts",
+        (command.worker, command.session, facts, BY_PERSON),
     )
     _found(unit, command.worker)
     unit.tell("session.opened", command.worker, "up", more={"session": command.session, "token": floor})
@@ -150,18 +150,14 @@ def patch_worker(unit: Unit, command: PatchWorker) -> Ok | Rejection:
     facts = json_text(_merged(_FACTS.decode(row[2]), changes))
     if facts is None or len(facts) > limits.JSON_BYTES_MAX:
         return Rejection("invalid", "the worker's facts have no form in JSON, or are too long")
-    draining = _wished(row[1], BY_PERSON, changes.draining)
-    draining = _wished(draining, BY_DAEMON, changes.leaving)
+    draining = row[1]
+    for bit, wish in ((BY_PERSON, changes.draining), (BY_DAEMON, changes.leaving)):
+        if wish is not UNSET:
+            draining = draining | bit if wish else draining & ~bit
     unit.db.execute("UPDATE worker SET facts = ? WHERE name = ?", (facts, command.worker))
     unit.tell("worker.changed", command.worker, _state(row[0], draining=bool(draining)))
     _drain(unit, command.worker, row[0], row[1], draining)
     return Ok()
-
-
-def _wished(draining: int, bit: int, wish: bool | UnsetType) -> int:
-    if wish is UNSET:
-        return draining
-    return draining | bit if wish else draining & ~bit
 
 
 def _merged(facts: WorkerFacts, changes: WorkerChanges) -> WorkerFacts:
