@@ -34,7 +34,9 @@ class Cable:
 
 
 class _End:
-    def __init__(self, cable: Cable, inbox: asyncio.Queue[bytes | None], outbox: asyncio.Queue[bytes | None], up: bool):
+    def __init__(
+        self, cable: Cable, inbox: asyncio.Queue[bytes | None], outbox: asyncio.Queue[bytes | None], up: bool
+    ) -> None:
         self._cable = cable
         self._inbox = inbox
         self._outbox = outbox

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core.queries import live_actions
 from quvatlh.service import asks
 from quvatlh.service.presence import ELECTION_S, SILENT_S
 from quvatlh.service.seat import secret_hash
@@ -15,7 +17,7 @@ from tests.fakes.executor import FakeProcess
 from tests.service.stand import Stand, asked, one, two
 
 
-async def running(stand: Stand, **spec: object) -> tuple[str, str]:
+async def running(stand: Stand, **spec: Any) -> tuple[str, str]:
     """A task that runs, and its action."""
     await stand.working()
     before = set(stand.running())
@@ -155,16 +157,10 @@ async def test_what_was_proposed_lost_in_vain_is_proposed_again_though_a_beat_ca
         await stand.node.tree.stop("session")
         await stand.node.tree.stop("presence")
         stand.clock.advance(2.7)
-        stand.node.presence._lost(c_live(stand))
+        stand.node.presence._lost(live_actions(stand.machine.db))
         stand.node.presence.beat(own_beat(stand))
         await stand.node.presence._look()
         assert int(action[1:]) not in [token for token, _ in stand.live()]
-
-
-def c_live(stand: Stand) -> list[object]:
-    from quvatlh.core.queries import live_actions
-
-    return list(live_actions(stand.machine.db))
 
 
 async def test_a_new_master_has_condemned_nobody(tmp_path: Path) -> None:
@@ -173,7 +169,7 @@ async def test_a_new_master_has_condemned_nobody(tmp_path: Path) -> None:
         await stand.node.tree.stop("session")
         await stand.node.tree.stop("presence")
         stand.clock.advance(2.7)
-        stand.node.presence._lost(c_live(stand))
+        stand.node.presence._lost(live_actions(stand.machine.db))
         stand.log.depose(None)
         stand.log.elect()
         assert stand.node.presence.beat(own_beat(stand)).foreign == ()
