@@ -305,3 +305,16 @@ async def test_a_session_that_the_cluster_ended_takes_its_executor_with_it(tmp_p
         await follower.until(lambda: not process.alive)
         await follower.working()
         assert follower.process is not process
+
+
+async def test_a_worker_silent_for_longer_than_a_tasks_lease_gets_none_of_it(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("session")
+        stand.clock.advance(ELECTION_S + 1.2)
+        short, long = await stand.add(lease_ms=1000), await stand.add(lease_ms=5000)
+        await stand.until_state(long, "running")
+        record = await stand.pool.task(asked(), short)
+        assert (record["state"], record["attempts"]) == ("pending", 0)
+        await stand.node.session.beat()
+        await stand.until_state(short, "running")

@@ -101,7 +101,7 @@ async def test_a_claim_whose_lease_is_over_is_not_begun_before_the_next_answered
         await stand.node.tree.stop("presence")
         stand.clock.advance(1.5)
         task = await stand.add(lease_ms=1000)
-        await stand.until_state(task, "claimed")
+        await stand.claim(task)
         await asyncio.sleep(0.05)
         assert (stand.running(), stand.peek(task)) == ([], "claimed")
         await stand.node.session.beat()
