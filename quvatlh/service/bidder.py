@@ -3,7 +3,7 @@
 It looks when policy tasks appear, when what runs here changes, when a master is new, and at least each second; a look takes
 a bounded number of tasks and a bounded time. Bids are made one after the other, each counting in the state that the next
 policy sees; a task that is looked at again is judged as if it had not been bid for. What was said already and has not
-changed is not said again to the same master.
+changed is not said again to the same master, but for bids, once in a while, and what the master waits for.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ ROUNDS_MAX: Final = 16
 """Judgements of one look: after each the bids made count."""
 REST_S: Final = 0.01
 """Between two looks: what happens meanwhile is one reason to look."""
+SAY_AGAIN_S: Final = 1.0
+"""A bid that stands is said again: the master remembers a bounded number."""
 SAID_MAX: Final = 10_000
 TEXT_CHARS_MAX: Final = 1000
 
@@ -43,7 +45,8 @@ class Bidder:
         self._judge = judge
         self._own = own
         self._clock = clock
-        self._said: OrderedDict[int, asks.Offer] = OrderedDict()
+        self._said: OrderedDict[int, tuple[asks.Offer, float]] = OrderedDict()
+        """What was said last of a task, and when."""
         self._bids: dict[int, Wanted] = {}
         """That stand."""
         self._wake = asyncio.Event()
@@ -55,6 +58,11 @@ class Bidder:
 
     def news(self) -> None:
         self._wake.set()
+
+    def changed(self) -> None:
+        """What runs here is not what it was: what was looked at last may be judged otherwise now."""
+        if self._seen.tasks:
+            self._wake.set()
 
     def moved(self) -> None:
         """Another master has heard nothing of what was offered."""
@@ -113,11 +121,19 @@ class Bidder:
         for task in look.tasks:
             self._bids.pop(task.seq, None)
         offers = await self._judged(look, ends)
-        news = [offer for offer in offers if self._said.get(offer.task) != offer]
+        awaited = {task.seq for task in look.tasks[: look.fresh]}
+        met = sum(offer.task not in self._said for offer in offers)
+        news = [offer for offer in offers if offer.task in awaited or self._is_news(offer)]
         if news:
             await self._seat.offer(asks.Offers(self._session.worker, session, tuple(news)))
-        self._remember(offers)
-        return len(look.tasks) >= LOOK_TASKS_MAX and bool(news)
+        self._remember(news)
+        return len(look.tasks) >= LOOK_TASKS_MAX and met > 0
+
+    def _is_news(self, offer: asks.Offer) -> bool:
+        said = self._said.get(offer.task)
+        if said is None or said[0] != offer:
+            return True
+        return offer.word == "bid" and self._clock.boot() - said[1] >= SAY_AGAIN_S
 
     async def _judged(self, look: Look, ends: float) -> list[asks.Offer]:
         """In rounds: what bids first is bid for, and the others are asked again by the state that this makes."""
@@ -144,8 +160,9 @@ class Bidder:
         return offers
 
     def _remember(self, offers: Sequence[asks.Offer]) -> None:
+        now = self._clock.boot()
         for offer in offers:
-            self._said[offer.task] = offer
+            self._said[offer.task] = (offer, now)
             self._said.move_to_end(offer.task)
         while len(self._said) > SAID_MAX:
             task, _ = self._said.popitem(last=False)

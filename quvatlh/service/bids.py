@@ -100,7 +100,18 @@ class Bids:
             name = view.name
             held = taken.get(name, 0) + self._presence.surplus_slots(session)
             silence_s = self._presence.silence_s(session)
-            bids.append(Bid(view, session, view.facts.slots, held, stuck.get(name, 0), run_ms.get(name, 0.0), LIGHT_MAX, silence_s))
+            bids.append(
+                Bid(
+                    view,
+                    session,
+                    view.facts.slots,
+                    held,
+                    stuck.get(name, 0),
+                    run_ms.get(name, 0.0),
+                    LIGHT_MAX,
+                    silence_s,
+                )
+            )
         return bids
 
     def _stuck(self) -> dict[str, int]:

@@ -60,10 +60,11 @@ class Looking:
         lanes = dict.fromkeys(self._lanes(db, now_ms))
         seqs = dict.fromkeys(self._take_fresh())
         views = [view for view in task_views(db, list(seqs)) if _waits(view) and _lane(view) in lanes]
+        fresh = len(views)
         if len(views) < LOOK_TASKS_MAX:
             walked = self._walk(db, list(lanes), LOOK_TASKS_MAX - len(views))
             views += task_views(db, [seq for seq in walked if seq not in seqs])
-        return _put_together(db, views, now_ms)
+        return _put_together(db, views, fresh, now_ms)
 
     def _take_fresh(self) -> Iterator[int]:
         for _ in range(min(LOOK_TASKS_MAX, len(self._fresh))):
@@ -123,12 +124,13 @@ def _lane(view: TaskView) -> Lane:
     return view.row.queue, view.row.shape
 
 
-def _put_together(db: sqlite3.Connection, views: Sequence[TaskView], now_ms: int) -> Look:
+def _put_together(db: sqlite3.Connection, views: Sequence[TaskView], fresh: int, now_ms: int) -> Look:
     stored: dict[str, str] = {}
     places: dict[str, int] = {}
     tasks: list[PolicyTask] = []
     size = 0
-    for view in views:
+    told_fresh = 0
+    for n, view in enumerate(views):
         source = policytask.source_of(db, view.shape.policy, stored)
         if source is None:
             continue
@@ -139,11 +141,12 @@ def _put_together(db: sqlite3.Connection, views: Sequence[TaskView], now_ms: int
             view.row.seq, view.row.grp, places.setdefault(source, len(places)), policytask.of_view(db, view)
         )
         tasks.append(task)
+        told_fresh += n < fresh
         size += len(msgspec.msgpack.encode(task)) + (len(source) if new else 0)
         if size >= LOOK_BYTES:
             break
     groups = sorted({task.group for task in tasks})
-    return Look(tuple(tasks), tuple(places), *cluster(db, groups), now_ms)
+    return Look(tuple(tasks), tuple(places), *cluster(db, groups), now_ms, told_fresh)
 
 
 def cluster(db: sqlite3.Connection, groups: Sequence[str]) -> tuple[int, dict[str, dict[str, int]], dict[str, int]]:

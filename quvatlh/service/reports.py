@@ -42,6 +42,7 @@ class Reports:
         """Progress, as text."""
         self._ends: dict[int, c.End] = {}
         self._gifts: dict[int, None] = {}
+        self._of_self: c.PatchWorker | None = None
         self._more = asyncio.Event()
         self._starts_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -68,6 +69,11 @@ class Reports:
     def said(self, token: int, text: str) -> None:
         """A word on an action that goes on."""
         self._words[token] = text[:TEXT_CHARS_MAX]
+        self._more.set()
+
+    def of_self(self, patch: c.PatchWorker) -> None:
+        """What the worker says of itself: the last word counts."""
+        self._of_self = patch
         self._more.set()
 
     def finished(self, token: int, task: int, event: ActionFinished, *, stopped: bool) -> None:
@@ -136,6 +142,10 @@ class Reports:
             words = list(self._words.items())[:BATCH_MAX]
             command = c.Progress(session, tuple(c.ProgressReport(token, None, text) for token, text in words))
             await self._clear(command, self._words, [token for token, _ in words])
+        elif self._of_self is not None:
+            patch = self._of_self
+            if await self._say(patch) and self._of_self is patch:
+                self._of_self = None
         else:
             self._starts_due = False
             return False

@@ -77,6 +77,8 @@ class Look(Struct, frozen=True, array_like=True):
     """Live actions by worker, of the groups asked about."""
     queues: dict[str, int] = {}
     now_ms: int = 0
+    fresh: int = 0
+    """So many, at the front, have become ready since the last look: the master waits for an answer."""
 
 
 Report = c.Start | c.Finish | c.GiveBack | c.Progress | c.Announce | c.PatchWorker | c.EndSession

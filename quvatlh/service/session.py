@@ -102,6 +102,11 @@ class Session:
         return self.id is not None
 
     @property
+    def is_taken_over(self) -> bool:
+        """Its executor was started by an earlier daemon."""
+        return not self._fresh
+
+    @property
     def is_confirmed(self) -> bool:
         return self.id is not None and self._is_confirmed
 

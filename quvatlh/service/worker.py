@@ -130,6 +130,8 @@ class Worker:
 
     def confirmed(self) -> None:
         self._top = max(self._top, self.session.floor)
+        if self.session.is_taken_over:  # the daemon before this one may have been about to stop
+            self._reports.of_self(c.PatchWorker(self.session.worker, c.WorkerChanges(leaving=False)))
         early, self._early = self._early, []
         self._take(early)
         self._reports.look_again()

@@ -54,7 +54,7 @@ class Workplace:
         self._own = OwnState(worker, facts, self.worker, craft.load)
         self.worker.announcer = Announcer(craft.judge, self.reports, self._state, craft.note)
         self.bidder = Bidder(seat, self.session, self.worker, craft.judge, self._own, craft.clock)
-        self.worker.on_changed = self.bidder.news
+        self.worker.on_changed = self.bidder.changed
         self._drained = False
         seat.sit(self)
         craft.executor.listen(self)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from quvatlh.core import commands as c
 from quvatlh.ports import Verdict
 from quvatlh.service import asks, bidder
 from quvatlh.service.crew import JUDGE
@@ -65,6 +66,24 @@ async def test_what_was_said_is_not_said_again_until_it_changes_or_the_master_do
         await stand.until(lambda: ear.times(1) == 3)
 
 
+async def test_a_bid_that_stands_is_said_again_once_in_a_while_and_what_became_ready_anew_at_once(
+    tmp_path: Path,
+) -> None:
+    async with one(tmp_path) as stand:
+        ear = Ear(stand)
+        await stand.working()
+        await stand.add(policy=policy(ALWAYS))
+        no = await stand.add(policy=policy(NEVER))
+        await stand.until(lambda: len(ear.words()) == 2)
+        stand.clock.advance(bidder.SAY_AGAIN_S + 0.1)
+        await stand.node.workplace.bidder._look()
+        assert (ear.times(1), ear.times(2)) == (2, 1)
+        token = await stand.claim(no)
+        await stand.until_state(no, "running")
+        await stand.node.door.propose(c.Lost((c.Loss(token, died=False),)), 1)
+        await stand.until(lambda: ear.times(2) == 2)
+
+
 async def test_bids_and_claims_count_in_what_the_next_policy_sees(tmp_path: Path) -> None:
     async with one(tmp_path, slots=8) as stand:
         ear = Ear(stand)
@@ -98,8 +117,6 @@ async def test_what_was_awarded_elsewhere_does_not_count_any_more(tmp_path: Path
 
 
 async def claim_for(master: Stand, follower: Stand, task: str) -> None:
-    from quvatlh.core import commands as c
-
     (seq,) = master.machine.db.execute("SELECT seq FROM task WHERE id = ?", (task,)).fetchone()
     session = follower.node.session.id or ""
     await master.node.door.propose(c.Awards((c.Award(seq, follower.name, session),)), 1)

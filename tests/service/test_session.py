@@ -111,6 +111,16 @@ async def test_what_a_person_wanted_ended_meanwhile_ends(tmp_path: Path) -> None
         await stand.until(lambda: not stand.running() and not stand.live())
 
 
+async def test_a_daemon_killed_while_it_was_stopping_leaves_no_drain_behind(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await running(stand)
+        await stand.node.session.leave(1)
+        await stand.until(lambda: not stand.node.worker.takes)
+        await stand.crash()
+        stand.begin()
+        await running(stand)
+
+
 # --- beats ---
 
 
