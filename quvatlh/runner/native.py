@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Collection
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, OutputChunk, RunError, RunnerListener
 from quvatlh.runner import inputs, outputs, tree
 from quvatlh.runner.capture import STREAMS
+from quvatlh.runner.cgroups import Cgroups
 from quvatlh.runner.run import Run
 from quvatlh.runner.settings import START_SLICE_S, SWEEP_S, RunnerSettings
 from quvatlh.runner.starting import Starter
@@ -30,6 +31,8 @@ class NativeRunner:
     def __init__(self, settings: RunnerSettings, clock: Clock, *, with_parent: bool = False) -> None:
         """`with_parent`: whoever is started dies with this process; those that they start need not."""
         self.settings = settings
+        self.cgroups: Cgroups | None = None
+        """For memory caps; without them a cap is of each process."""
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         os.makedirs(settings.outputs_dir, 0o700, exist_ok=True)

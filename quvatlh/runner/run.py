@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, RunError, StreamName
 from quvatlh.runner import inputs, spawn, tail
 from quvatlh.runner.capture import Bell, Capture
+from quvatlh.runner.cgroups import Cgroups
 from quvatlh.runner.process import Family, Process
 from quvatlh.runner.settings import RunnerSettings
 from quvatlh.runner.starting import Job, Starter
@@ -29,6 +30,8 @@ class World(Family, Protocol):
     def clock(self) -> Clock: ...
     @property
     def starter(self) -> Starter: ...
+    @property
+    def cgroups(self) -> Cgroups | None: ...
     def goes_on(self, run: Run) -> None:
         """Its next command is due: `step` is called soon."""
         ...
@@ -64,6 +67,7 @@ class Run:
         self._env: dict[str, str] = {}
         self._refused: RunError | None = None
         """Why the process that is there never became its command."""
+        self._group = ""
         self._stop_s: float | None = None
         """The grace of a stop that came while a command was being started."""
 
@@ -103,6 +107,9 @@ class Run:
         self._who = spawn.identity(action.work)
         self._inputs = inputs.write(world.settings.inputs_dir, action, self._who)
         self._env = _environment(world.settings, action, self._who, self._inputs.payload)
+        memory = dict(action.work.rlimits).get("memory")
+        if memory is not None and world.cgroups is not None:
+            self._group = world.cgroups.make(action.id, memory)
         self._capture = Capture(self._directory, world.settings.output_bytes_max, self.bell)
 
     def _start(self) -> None:
@@ -113,7 +120,7 @@ class Run:
         try:
             files = (stdin, capture.stdout.write_fd, capture.stderr.write_fd)
             self._next += 1
-            self._world.starter.start(Job(argv, self._env, work, self._who), files, self._answered)
+            self._world.starter.start(Job(argv, self._env, work, self._who, self._group), files, self._answered)
         finally:
             os.close(stdin)
 
@@ -161,6 +168,15 @@ class Run:
         else:
             self._finish(ended)
 
+    def _leave_group(self, ended: Ended) -> Ended:
+        cgroups = self._world.cgroups
+        if not self._group or cgroups is None:
+            return ended
+        if cgroups.was_full(self._group):
+            ended = _over_memory(ended, dict(self.action.work.rlimits).get("memory"))
+        cgroups.remove(self._group)
+        return ended
+
     def _placed(self, error: RunError) -> RunError:
         """With the number of the command, where there are several."""
         count = len(self.action.work.commands)
@@ -170,6 +186,7 @@ class Run:
         if self._timeout is not None:
             self._timeout.cancel()
         inputs.remove(self._inputs)
+        ended = self._leave_group(ended)
         stdout = stderr = tail.Tail()
         if self._capture is not None:
             self._capture.close()
@@ -191,6 +208,13 @@ class Run:
             )
         )
         self.bell.ring()
+
+
+def _over_memory(ended: Ended, memory: int | None) -> Ended:
+    if ended.error is None or ended.error.code not in {"exit", "signal"}:
+        return ended
+    text = f"{ended.error.text}; its processes together wanted more memory than {memory} bytes"
+    return replace(ended, error=RunError(ended.error.code, text))
 
 
 def _ended(code: int) -> Ended:

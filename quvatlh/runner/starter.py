@@ -122,12 +122,15 @@ def by_two_forks() -> int:
 
 def become(job: tuple[Any, ...], files: list[int], said: int, parent: int) -> NoReturn:
     """In the new process: take everything on, and the command's place."""
-    argv, env, cwd, ids, limits, with_parent = job
+    argv, env, cwd, ids, limits, with_parent, group = job
     place = "start"
     try:
         os.setsid()
         for number in range(3):
             os.dup2(files[number], number)
+        if group:
+            place = "rlimits.memory"
+            join(group)
         place = "user"
         take_on(ids, limits)
         if with_parent:  # forgotten by the kernel where the user changes, so not before
@@ -146,6 +149,12 @@ def become(job: tuple[Any, ...], files: list[int], said: int, parent: int) -> No
     except BaseException:  # noqa: BLE001 - two of us must not go on
         os.write(said, told("start", OSError(errno.ENOMEM, "not started")))
     os._exit(127)
+
+
+def join(group: str) -> None:
+    fd = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    os.write(fd, b"0")
+    os.close(fd)
 
 
 def take_on(ids: tuple[int, ...], limits: tuple[tuple[str, int], ...]) -> None:

@@ -39,11 +39,14 @@ class Job:
     env: Mapping[str, str]
     work: Work
     who: Identity | None
+    group: str = ""
+    """Directory of the control group to be in, in place of the limit of memory."""
 
     def encoded(self, *, with_parent: bool) -> bytes:
         who, work = self.who, self.work
         ids = () if who is None else (who.uid, who.gid, *who.groups)
-        return marshal.dumps((self.argv, dict(self.env), work.cwd, ids, work.rlimits, with_parent))
+        limits = tuple(each for each in work.rlimits if not self.group or each[0] != "memory")
+        return marshal.dumps((self.argv, dict(self.env), work.cwd, ids, limits, with_parent, self.group))
 
 
 class Starter:

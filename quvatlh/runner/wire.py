@@ -17,8 +17,15 @@ from quvatlh.core.work import Work
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, HeldAction, Life, RunError
 
 VERSION: Final = 1
-BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of one message and what came with it: a payload has 1 MiB at most, a greeting that tells of every action much less."""
+HELD_MAX: Final = 20_000
+"""Actions and ends that an executor keeps. Who does not fetch ends gets no more starts."""
+ERROR_CHARS_MAX: Final = 250
+"""Of a text that may name what somebody wanted to run."""
+HELD_BYTES_MAX: Final = 6 * 1024
+"""Of one in the greeting: 4 KiB of outputs, and a few short words."""
+BUFFER_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of one message and what came with it. The largest is a greeting that tells of all that is held."""
+assert HELD_MAX * HELD_BYTES_MAX <= BUFFER_BYTES_MAX
 WRITE_BYTES_HIGH: Final = 1024 * 1024
 """Unsent bytes from which on a side holds back what can wait."""
 
@@ -124,7 +131,7 @@ def started_out(event: ActionStarted) -> Message:
 
 
 def finished_out(event: ActionFinished) -> Message:
-    return _FINISHED(event), None if event.error is None else (event.error.code, event.error.text)
+    return _FINISHED(event), None if event.error is None else (event.error.code, event.error.text[:ERROR_CHARS_MAX])
 
 
 def finished_in(fields: Message, error: Message | None) -> ActionFinished:

@@ -133,6 +133,16 @@ async def test_a_renewed_lease_counts_from_the_beat_that_was_sent(make: Make) ->
     assert ended(await ear.end()) == ("a", "lease")
 
 
+async def test_a_renewal_that_comes_late_counts_from_when_its_beat_was_sent(make: Make) -> None:
+    executor, ear, _ = await opened(make)
+    sent = await executor.ask()
+    while RealClock().boot() <= sent + 0.2:  # noqa: ASYNC110 - time itself is awaited
+        await asyncio.sleep(0.05)
+    executor.renew(sent)
+    executor.start(spec("a", lease_s=0.2))
+    assert ended(await ear.end()) == ("a", "stale")
+
+
 async def test_an_answer_bears_the_time_before_its_question(make: Make) -> None:
     executor, _, _ = await opened(make)
     before = RealClock().boot()

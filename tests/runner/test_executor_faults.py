@@ -351,7 +351,8 @@ async def test_a_data_directory_may_have_a_path_longer_than_a_socket_address(tmp
 @as_root
 async def test_isolated_actions_see_no_process_but_their_own(tmp_path: Path) -> None:
     executor, ear, life = await opened(tmp_path)
-    assert life.isolated
+    if not life.isolated:
+        pytest.skip("root has no right to a PID namespace here")
     executor.start(spec("a", 1, f"kill -0 {os.getpid()} || echo strangers; kill -9 1; ls /proc | grep -c '^[0-9]'"))
     assert (await ear.end()).stdout_tail.startswith("strangers\n")
     assert await executor.ask()
@@ -418,11 +419,13 @@ async def test_a_slow_daemon_does_not_make_the_executor_large_and_misses_nothing
     assert executor._link is not None
     transport = executor._link._transport
     assert transport is not None
-    names = [f"b{fence}" for fence in range(1, 401)]
+    names = [f"b{fence}" for fence in range(1, 601)]
     transport.pause_reading()
     for fence, name in enumerate(names, 1):
-        executor.start(spec(name, fence, "head -c 4000 /dev/zero | tr '\\0' x; exit 1"))
-    await asyncio.sleep(1)
+        executor.start(spec(name, fence, f"printf %04000d 0; echo >>{tmp_path}/over"))
+    async with asyncio.timeout(WAIT_S * 3):
+        while not (tmp_path / "over").exists() or (tmp_path / "over").stat().st_size < len(names):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     transport.resume_reading()
     ends = [await ear.end() for _ in names]
     assert sorted(end.action_id for end in ends) == sorted(names)

@@ -22,13 +22,11 @@ LOOK_S_MAX: Final = 0.25
 LINGER_S: Final = 3.0
 """So long an executor without work waits for a daemon that is being restarted."""
 DEATH_WAIT_S: Final = 5.0
-HELD_MAX: Final = 20_000
-"""Actions and ends; an end has 5 KiB at most."""
 
 LEASE: Final = RunError("lease", "its lease is over: the worker was out of touch")
 STALE_TOKEN: Final = RunError("stale", "its token is not above the highest seen")
 STALE_LEASE: Final = RunError("stale", "its lease was over before it began")
-FULL: Final = RunError("resources", f"the executor holds {HELD_MAX} actions already")
+FULL: Final = RunError("resources", f"the executor holds {wire.HELD_MAX} actions already")
 
 
 @dataclass(slots=True)
@@ -130,7 +128,7 @@ class Keeper:
         if spec.id in self._held:
             return
         held = Held(spec if spec.payload is None else replace(spec, payload=None))
-        if len(self._held) >= HELD_MAX:
+        if len(self._held) >= wire.HELD_MAX:
             held.forgotten = True
             self._refuse(held, FULL)
             return

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from quvatlh.runner.cgroups import Cgroups
 from quvatlh.runner.executor import door
 from quvatlh.runner.executor.keeper import Keeper
 from quvatlh.runner.native import NativeRunner
@@ -38,6 +39,7 @@ async def live(settings: dict[str, Any], directory: int, ready: Callable[[], Non
     isolated = settings["mode"] != "plain"
     given = RunnerSettings(settings["outputs"], settings["inputs"], settings["output_bytes_max"])
     runner = NativeRunner(given, clock, with_parent=not isolated)
+    runner.cgroups = Cgroups.find()
     life = secrets.token_hex(SESSION_BYTES), secrets.token_bytes(SECRET_BYTES), settings["worker"]
     keeper = Keeper(runner, clock, life, over.set, isolated=isolated)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
