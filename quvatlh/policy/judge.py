@@ -69,6 +69,12 @@ class _Pending:
         self.answers[place] = answer
         self._packed.pop(place, None)
 
+    def pass_over(self, source: str, answer: Answer) -> None:
+        """Whatever of it has no answer yet is not asked."""
+        for place in self.left:
+            if place not in self.answers and self.sources[place] == source:
+                self.answer(place, answer)
+
     def settle(self) -> None:
         self.left = [place for place in self.left if place not in self.answers]
 
@@ -181,9 +187,12 @@ class LuaJudge:
         return 0
 
     def _noted(self, pending: _Pending, place: int, answer: Answer) -> None:
-        if answer.word == "overran":
-            self._marks.overran(pending.sources[place], self._clock.boot())
         pending.answer(place, answer)
+        if answer.word == "overran":
+            source = pending.sources[place]
+            self._marks.overran(source, self._clock.boot())
+            if left_s := self._left_s(source):
+                pending.pass_over(source, Answer("marked", text=_marked(left_s)))
 
     def _left_s(self, source: str) -> float:
         return self._marks.left_s(source, self._clock.boot())

@@ -19,10 +19,9 @@ class Marks:
     def overran(self, source: str, now: float) -> None:
         self._forget(now)
         key = _digest(source)
-        before = self._overran.pop(key, None)
-        self._overran[key] = now
-        if before is not None and now - before < MARK_S:
-            del self._overran[key]
+        if self._overran.pop(key, None) is None:
+            self._overran[key] = now
+        else:
             self._until.pop(key, None)
             self._until[key] = now + MARK_S
 
@@ -33,7 +32,7 @@ class Marks:
         return max(0.0, self._until.get(_digest(source), now) - now)
 
     def _forget(self, now: float) -> None:
-        """What is over, and the oldest of what is too much."""
+        """What is a minute old or over, and the oldest of what is too much."""
         for table, ends in ((self._overran, now - MARK_S), (self._until, now)):
             for key in list(table):
                 if table[key] > ends and len(table) < MARKS_MAX:

@@ -10,7 +10,8 @@ import msgspec
 from quvatlh.policy import frames
 from quvatlh.policy.bounds import TOLD_MAX
 
-Said = Literal["bid", "no_bid", "failed", "overran", "made", "fit", "unfit"]
+Said = Literal["bid", "no_bid", "failed", "overran", "marked", "made", "fit", "unfit"]
+"""`marked` is the node's own word."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):

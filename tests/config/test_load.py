@@ -226,3 +226,17 @@ def test_numbers_of_a_worker_are_whole_and_bounded(tmp_path: Path) -> None:
         ("worker.slots", "must be a whole number from 0 to 100000"),
         ("worker.drain_ms", "must be whole milliseconds, at most 86400000 (a day)"),
     ]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/latest", "https://meta.example:8443/v1?recursive=true", "http://[::1]/"]
+)
+def test_the_cloud_is_asked_at_an_address_of_http(url: str, tmp_path: Path) -> None:
+    assert loaded(f"worker: {{cloud_metadata: '{url}'}}", tmp_path).worker.cloud_metadata == url
+
+
+@pytest.mark.parametrize(
+    "url", ["169.254.169.254", "ftp://a/b", "http://", "http://a:99999/", "http://a/b c", "http://[::1"]
+)
+def test_any_other_address_of_the_cloud_is_a_fault(url: str, tmp_path: Path) -> None:
+    assert [path for path, _ in faults(f"worker: {{cloud_metadata: '{url}'}}", tmp_path)] == ["worker.cloud_metadata"]

@@ -89,6 +89,11 @@ async def test_two_overruns_within_a_minute_mark_a_policy_for_a_minute(judge: Ju
     assert await words(judge, ENDLESS) == ["marked"]
 
 
+async def test_a_policy_is_marked_in_the_midst_of_a_batch(judge: Judge) -> None:
+    sources = [*[ENDLESS] * 300, ALWAYS]
+    assert await words(judge, *sources) == ["overran", "overran", *["marked"] * 298, "bid"]
+
+
 async def test_overruns_more_than_a_minute_apart_do_not_mark(judge: Judge, clock: FakeClock) -> None:
     for _ in range(3):
         assert await words(judge, ENDLESS) == ["overran"]
