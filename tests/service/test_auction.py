@@ -258,6 +258,16 @@ async def test_nothing_else_is_claimed_ahead(spec: dict[str, Any], tmp_path: Pat
         assert len(stand.live()) == 2
 
 
+async def test_nothing_is_claimed_ahead_on_the_word_of_one(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await ready(stand)
+        await ended(stand, 2, 0.001)
+        for _ in range(5):
+            await stand.add()
+        await asyncio.sleep(0.1)
+        assert len(stand.live()) == 1
+
+
 async def test_long_tasks_are_not_claimed_ahead_and_nothing_behind_a_long_one(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
         await ready(stand)
