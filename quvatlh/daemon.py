@@ -24,7 +24,7 @@ from quvatlh.core.model import WorkerFacts
 from quvatlh.core.statefile import StateRefused
 from quvatlh.observe import logs
 from quvatlh.policy.judge import LuaJudge
-from quvatlh.ports import LogError, MachineFactory
+from quvatlh.ports import Facts, LogError, MachineFactory, fact_tags
 from quvatlh.raft.ballot import BallotCorrupt
 from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
 from quvatlh.raft.disk import DirectoryInUse, RealDisk, ThreadLane, replace_file
@@ -41,6 +41,7 @@ from quvatlh.runner.settings import RunnerSettings
 from quvatlh.service.node import Node, Options
 from quvatlh.service.node import World as NodeWorld
 from quvatlh.service.outpost import Outpost
+from quvatlh.service.ownstate import load_of
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from quvatlh.service.tokens import TokenUnusable, given_token, own_token
@@ -48,6 +49,7 @@ from quvatlh.service.workplace import Craft
 from quvatlh.system import host
 from quvatlh.system.clock import RealClock
 from quvatlh.system.entropy import RealEntropy
+from quvatlh.system.facts import RealHost
 from quvatlh.system.signals import StopSignals
 
 REFUSALS = (
@@ -117,6 +119,7 @@ async def run_worker(config: Config) -> None:
             name = _kept_name(config, data, RealDisk())
             token, _ = given_token(config.node.data, os.environ)
         # 3. Who runs actions and policies.
+        machine = _machine(config)
         executor, judge = executor_of(config, name), LuaJudge(RealClock())
         stack.push_async_callback(judge.close)
         # 4. The worker, and its connection.
@@ -125,8 +128,8 @@ async def run_worker(config: Config) -> None:
         outpost = Outpost(
             dialer.dial,
             config.node.server,
-            Craft(executor, judge, RealClock(), RealEntropy(), note=logs.noter("quvatlh.worker")),
-            facts=_facts(config, name),
+            Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine), logs.noter("quvatlh.worker")),
+            facts=_facts(config, name, await machine.facts()),
             directory=data.node_id,
             on_fatal=lambda error: None if broken.done() else broken.set_exception(error),
         )
@@ -150,13 +153,17 @@ async def run_node(config: Config) -> None:
         # 3. The data directory, locked; the log in it; the links to the peers.
         state = State(CODEC)
         running = await stack.enter_async_context(running_log(config, state.open))
-        # 4. Who runs the actions of this node, and who runs its policies; neither process is started before it is needed.
+        # 4. The machine, who runs the actions of this node, and who its policies; no process is started before it is needed.
+        machine = _machine(config)
+        known = await machine.facts()
         executor = executor_of(config, running.name)
         judge = LuaJudge(RealClock())
         stack.push_async_callback(judge.close)
         # 5. The services on the log: from here on this node decides, works, and answers its peers.
         token, place = _token(config)
-        node = _node(config, running, state, executor, judge, token)
+        node = _node(
+            config, running, state, Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine)), known, token
+        )
         node.start()
         stack.push_async_callback(node.stop)
         # 6. The door for people and programs.
@@ -214,7 +221,9 @@ async def running_log(
 def executor_of(config: Config, worker: str) -> ProcessExecutor:
     data = config.node.data
     settings = RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}")
-    return ProcessExecutor(ExecutorSettings(data, worker, settings), RealClock(), logs.noter("quvatlh.executor"))
+    return ProcessExecutor(
+        ExecutorSettings(data, worker, settings, config.worker.executor), RealClock(), logs.noter("quvatlh.executor")
+    )
 
 
 def _token(config: Config) -> tuple[str, str]:
@@ -223,16 +232,18 @@ def _token(config: Config) -> tuple[str, str]:
         return own_token(config.node.data, os.environ, RealEntropy())
 
 
-def _node(
-    config: Config, running: RunningLog, state: State, executor: ProcessExecutor, judge: LuaJudge, token: str
-) -> Node:
+def _machine(config: Config) -> RealHost:
+    return RealHost(config.node.data, os.environ, config.worker.cloud_metadata, note=logs.noter("quvatlh.machine"))
+
+
+def _node(config: Config, running: RunningLog, state: State, craft: Craft, known: Facts, token: str) -> Node:
     data, worker, log = config.node.data, config.worker, running.log
 
     def room() -> tuple[int, int]:
         usage = shutil.disk_usage(data)
         return usage.free, usage.total
 
-    own = _facts(config, running.name)
+    own = _facts(config, running.name, known)
     options = Options(
         name=running.name,
         scratch=data,
@@ -247,15 +258,16 @@ def _node(
     )
     facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
     note = logs.noter("quvatlh.worker")
-    world = NodeWorld(log, log, executor, judge, RealClock(), RealEntropy(), room, facts, note=note)
+    world = NodeWorld(log, log, craft.executor, craft.judge, craft.clock, craft.entropy, room, facts, craft.load, note)
     return Node(options, world, state, CODEC, on_fatal=running.on_fatal)
 
 
-def _facts(config: Config, name: str) -> WorkerFacts:
-    """What the worker says of itself."""
+def _facts(config: Config, name: str, known: Facts) -> WorkerFacts:
+    """What the worker says of itself, and of its machine."""
     worker = config.worker
     slots = (os.cpu_count() or 1) if worker.slots is None else worker.slots
-    return WorkerFacts(name, config.node.role, worker.tags, slots=slots, queues=worker.queues)
+    tags = tuple(dict.fromkeys((*worker.tags, *fact_tags(known))))
+    return WorkerFacts(name, config.node.role, tags, slots=slots, queues=worker.queues, facts=dict(known))
 
 
 def _server(config: Config, node: Node, running: RunningLog) -> Server:

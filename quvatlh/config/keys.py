@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import get_args
 
 from quvatlh.config import kinds
-from quvatlh.config.model import LogFormat, LogLevel, NodeRole, Strategy
+from quvatlh.config.model import Isolation, LogFormat, LogLevel, NodeRole, Strategy
 
 KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
     {
@@ -35,6 +35,8 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "worker.tags": kinds.names,
         "worker.queues": kinds.names,
         "worker.drain_ms": kinds.milliseconds,
+        "worker.executor": kinds.choice(*get_args(Isolation)),
+        "worker.cloud_metadata": kinds.url,
         "market.strategy": kinds.choice(*get_args(Strategy)),
         "market.balance": kinds.balance,
         "log.format": kinds.choice(*get_args(LogFormat)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from quvatlh.config import address
 
@@ -32,6 +33,19 @@ def text(given: object) -> str:
 
 def path(given: object) -> str:
     return os.path.expanduser(text(given))
+
+
+def url(given: object) -> str:
+    """Of HTTP, with a host."""
+    value = text(given)
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or " " in value:
+        raise ValueError(f"must be an address such as http://169.254.169.254/latest, not {value}")
+    return value
 
 
 def name(given: object) -> str:

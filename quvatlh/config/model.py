@@ -13,6 +13,7 @@ LogFormat = Literal["auto", "people", "json"]
 Strategy = Literal["spread", "pack", "hash"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 NodeRole = Literal["node", "worker"]
+Isolation = Literal["auto", "userns", "plain"]
 
 PEER_LISTEN = "127.0.0.1:7421"
 HTTP_LISTEN = "127.0.0.1:7420"
@@ -96,6 +97,11 @@ class WorkerConfig:
     """Patterns of the queues that it takes tasks from."""
     drain_ms: int = 30_000
     """How long actions may go on once the node is asked to stop. Too short kills work, too long holds up a restart."""
+    executor: Isolation = "auto"
+    """What keeps actions from outliving their executor. auto: as root a PID namespace, else a guard process. userns: that
+    namespace without root, where set-uid programs such as sudo have no power. plain: the guard, root or not."""
+    cloud_metadata: str | None = None
+    """URL that this cloud serves to its machines. None: nobody is asked. Wrong, and each start waits two seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from quvatlh.policy import frames
 from quvatlh.policy.bounds import CPU_S, FLUSH_S, SLICE_S
 from quvatlh.policy.frames import PLACE
 from quvatlh.policy.lua import Answer, Meter, Policies
+
+_OfGroup = Callable[[dict[str, int]], None]
 
 BAD: Final = 1
 IDLE_DEATH: Final = 2
@@ -94,9 +96,10 @@ class _Cell:
         """Answer one job after the other; send what is there before anyone waits long for it; give way after a slice."""
         began = flushed = time.monotonic()
         first, answers = 0, []
+        of_group = _groups(state)
         for place, job in enumerate(jobs, 1):
             PLACE.pack_into(self._page, 0, number, place)
-            answers.append(self._answer(state, *job))
+            answers.append(self._answer(of_group, state, *job))
             PLACE.pack_into(self._page, 0, 0, 0)
             now = time.monotonic()
             if now - began > SLICE_S:
@@ -109,13 +112,28 @@ class _Cell:
     def tell(self, number: int, first: int, answers: list[Answer], *before: int, is_all: bool) -> None:
         self._line.sendall(frames.frame(frames.packed((number, first, answers, is_all, *before))))
 
-    def _answer(self, state: dict[str, Any], verb: int, source: str, first: Any, second: Any) -> Answer:
+    def _answer(
+        self, of_group: _OfGroup, state: dict[str, Any], verb: int, source: str, first: Any, second: Any
+    ) -> Answer:
         if verb == frames.CHECK:
             return self._policies.check(source)
         if verb == frames.ANNOUNCE:
             return self._policies.announce(source, state, first, second, self._announcement_bytes_max)
-        state.setdefault("cluster", {})["group"] = second
+        of_group(second)
         return self._policies.judge(source, state, first)
+
+
+def _groups(state: dict[str, Any]) -> _OfGroup:
+    """Sets the actions of the group that a question is about; a question that names none has those of the state."""
+    cluster = state.setdefault("cluster", {})
+    if not isinstance(cluster, dict):  # a state that somebody wrote down
+        return lambda _group: None
+    own = cluster.get("group", {})
+
+    def of_group(group: dict[str, int]) -> None:
+        cluster["group"] = group or own
+
+    return of_group
 
 
 def _begin() -> None:

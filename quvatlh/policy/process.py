@@ -150,7 +150,7 @@ class PolicyProcess:
         return place - 1 if number == self._number and place else None
 
     async def close(self) -> None:
-        """All of it is gone afterwards."""
+        """The warden is gone afterwards, its cell killed."""
         process, self._process = self._process, None
         line, self._line = self._line, None
         page, self._page = self._page, None

@@ -56,6 +56,10 @@ from quvatlh.ports.running import (
 from quvatlh.ports.world import (
     Clock,
     Entropy,
+    Facts,
+    Host,
+    HostLoad,
+    fact_tags,
 )
 
 __all__ = [
@@ -73,7 +77,10 @@ __all__ = [
     "Entry",
     "Executor",
     "ExecutorListener",
+    "Facts",
     "HeldAction",
+    "Host",
+    "HostLoad",
     "Judge",
     "Life",
     "Log",
@@ -101,4 +108,5 @@ __all__ = [
     "Verdict",
     "Word",
     "WorkerState",
+    "fact_tags",
 ]

@@ -101,10 +101,14 @@ async def _try(settings: ExecutorSettings, mode: Mode) -> str:
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:  # a pipe holds it all, so nothing waits here
         process.stdin.write(json.dumps(given).encode())
-    with process.stdout:
-        said = await _said(process.stdout.fileno())
-    # It ends when the executor is its own process, or has said why there is none.
-    await asyncio.to_thread(process.wait)
+    try:
+        with process.stdout:
+            said = await _said(process.stdout.fileno())
+    finally:
+        # It has ended: the executor is its own process, or has said why there is none. Else nobody waits for it any more.
+        if process.poll() is None:
+            process.kill()
+            process.wait()
     return said
 
 

@@ -74,18 +74,12 @@ class Starter:
         if not (self._with_parent or job.who or job.work.rlimits):
             done(*_start_here(job, files))
             return
-        if self._link is None:
-            self._open()
-        assert self._link is not None
         data = job.encoded(with_parent=self._with_parent)
         try:
-            if len(data) <= REQUEST_BYTES_MAX:
-                socket.send_fds(self._link, [data], files)
-            else:
-                self._send_large(self._link, data, files)
+            self._send(data, files)
         except (BrokenPipeError, ConnectionResetError):
             self._died()
-            raise OSError(errno.EAGAIN, "the starter has died") from None
+            self._send(data, files)
         self._asked.append(done)
         self.asked += 1
 
@@ -112,6 +106,15 @@ class Starter:
         ours.setblocking(False)  # noqa: FBT003 - the standard library's own switch
         self._link = ours
         self._loop.add_reader(ours.fileno(), self._readable)
+
+    def _send(self, data: bytes, files: tuple[int, int, int]) -> None:
+        if self._link is None:
+            self._open()
+        assert self._link is not None
+        if len(data) <= REQUEST_BYTES_MAX:
+            socket.send_fds(self._link, [data], files)
+        else:
+            self._send_large(self._link, data, files)
 
     def _send_large(self, link: socket.socket, data: bytes, files: tuple[int, int, int]) -> None:
         fd = os.memfd_create("request", os.MFD_CLOEXEC)

@@ -16,6 +16,7 @@ from quvatlh.core import commands as c
 from quvatlh.core import market
 from quvatlh.core.books import Shape
 from quvatlh.core.events import Event
+from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.queries import queues
 from quvatlh.core.results import Awarded
 from quvatlh.core.rows import TaskRow
@@ -37,6 +38,8 @@ PROPOSALS_MAX: Final = 2
 """Award entries under way at once; more would only queue before the log."""
 PROPOSE_S: Final = 2.0
 AGAIN_S: Final = 0.05
+SILENT_AGAIN_S: Final = 0.1
+"""A beat wakes nobody: so often a worker that has missed some is looked at again."""
 LONG_MS: Final = 50.0
 """A queue whose tasks run longer is never fed ahead."""
 
@@ -169,16 +172,29 @@ class Auction:
 
     def _winners(self, lane: Lane, task: TaskRow, entrants: Entrants) -> list[Bid]:
         """Who gets it; nobody: the lane has been told to go on without it."""
+        all_bids, entrants = entrants.bids, self._in_touch(lane, task, entrants)
         able = [bid for bid in entrants.bids if bid.has(task.slots)]
         if entrants.policy and able:
             return self._auctioned(lane, task, able)
         if able:
             return [self._choose(able, task)]
         soonest = self._ahead_of(task, entrants)
-        if soonest is None:
+        if soonest is None and len(entrants.bids) < len(all_bids):  # the next may have a longer lease
+            lane.pass_over()
+        elif soonest is None:
             lane.skip()
+        if soonest is None:
             return []
         return [soonest]
+
+    def _in_touch(self, lane: Lane, task: TaskRow, entrants: Entrants) -> Entrants:
+        """Who has been silent for longer than the task's lease would lose it at once; he may be heard again any moment."""
+        lease_ms = task.lease_ms or lane.queue.settings.lease_ms or LEASE_MS_DEFAULT
+        near = [bid for bid in entrants.bids if bid.hears_in(lease_ms)]
+        if len(near) == len(entrants.bids):
+            return entrants
+        self._look_in(SILENT_AGAIN_S)
+        return entrants._replace(bids=near)
 
     def _auctioned(self, lane: Lane, task: TaskRow, able: list[Bid]) -> list[Bid]:
         """A service gets as many as it wants; each bid is for one."""

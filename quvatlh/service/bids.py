@@ -40,6 +40,8 @@ class Bid:
     run_ms: float | None = None
     """Of what it has in hands; None: nobody knows."""
     light: int = LIGHT_MAX
+    silence_s: float = 0.0
+    """Since its last beat. An action with a shorter lease could not begin there any more."""
 
     @property
     def name(self) -> str:
@@ -60,6 +62,9 @@ class Bid:
 
     def has(self, slots: int) -> bool:
         return self.slots - self.taken >= slots if slots else self.light > 0
+
+    def hears_in(self, lease_ms: int) -> bool:
+        return self.silence_s * 1000 < lease_ms
 
     def begins_ms(self, run_ms: float) -> float | None:
         """When one more claim of such a run would begin; None: not soon."""
@@ -94,7 +99,8 @@ class Bids:
             session = view.session or ""
             name = view.name
             held = taken.get(name, 0) + self._presence.surplus_slots(session)
-            bids.append(Bid(view, session, view.facts.slots, held, stuck.get(name, 0), run_ms.get(name, 0.0)))
+            silence_s = self._presence.silence_s(session)
+            bids.append(Bid(view, session, view.facts.slots, held, stuck.get(name, 0), run_ms.get(name, 0.0), LIGHT_MAX, silence_s))
         return bids
 
     def _stuck(self) -> dict[str, int]:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from quvatlh.core.model import WorkerFacts
+from quvatlh.ports import Host
 from quvatlh.service.seat import Look
 from quvatlh.service.worker import Worker
 
 MachineLoad = Callable[[], Mapping[str, Any]]
 """cpu_load, memory_free_bytes, memory_total_bytes, disk_free_bytes; what is not known is left out."""
+
+
+def load_of(host: Host) -> MachineLoad:
+    """What is not known of the machine is left out."""
+
+    def load() -> Mapping[str, Any]:
+        try:
+            return asdict(host.load())
+        except OSError:
+            return {}
+
+    return load
+
 
 Wanted = tuple[str, str, str, int]
 """Group, queue, name and slots of a task that was bid for."""

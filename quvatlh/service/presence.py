@@ -70,7 +70,7 @@ class Presence:
 
     def is_silent(self, worker: str) -> bool:
         view = self.workers().get(worker)
-        return view is None or view.session is None or self._silence_s(view.session) > SILENT_S
+        return view is None or view.session is None or self.silence_s(view.session) > SILENT_S
 
     def takers(self) -> list[WorkerView]:
         """Those that take awards now."""
@@ -190,7 +190,7 @@ class Presence:
         """Proposed again until they are decided, also when a beat has come meanwhile."""
         over = [each for each in live if each.token in self._condemned or self._is_over(each)]
         self._condemned = {each.token: each.session for each in over}
-        losses = tuple(c.Loss(each.token, died=self._silence_s(each.session) > SILENT_S) for each in over)
+        losses = tuple(c.Loss(each.token, died=self.silence_s(each.session) > SILENT_S) for each in over)
         return [c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000)]
 
     def _changes(self, live: list[LiveRow]) -> list[c.AnyCommand]:
@@ -199,7 +199,7 @@ class Presence:
         for view in self.workers().values():
             if view.session is None:
                 continue
-            silent = self._silence_s(view.session) > SILENT_S
+            silent = self.silence_s(view.session) > SILENT_S
             if silent and view.session not in owning:
                 found.append(c.EndSession(view.session))
             elif silent != (view.state == "lost"):
@@ -207,9 +207,9 @@ class Presence:
         return found
 
     def _is_over(self, action: LiveRow) -> bool:
-        return self._silence_s(action.session) > _lease_s(action)
+        return self.silence_s(action.session) > _lease_s(action)
 
-    def _silence_s(self, session: str) -> float:
+    def silence_s(self, session: str) -> float:
         return self._clock.boot() - self._last(session)
 
     def _last(self, session: str) -> float:

@@ -218,6 +218,7 @@ def test_a_worker_is_told_by_file_or_environment(tmp_path: Path) -> None:
     )
     told = loaded(QUVATLH_WORKER_SLOTS="0", QUVATLH_WORKER_TAGS="a,b", QUVATLH_WORKER_DRAIN_MS="5")
     assert told.worker == WorkerConfig(0, ("a", "b"), drain_ms=5)
+    assert loaded(QUVATLH_WORKER_EXECUTOR="userns").worker.executor == "userns"
 
 
 def test_numbers_of_a_worker_are_whole_and_bounded(tmp_path: Path) -> None:

@@ -59,8 +59,16 @@ def test_only_the_same_directory_may_follow_while_leases_run(table: Table) -> No
     assert code(opened(table, "s3", "copy", silent=True)) == "ok"
 
 
+@pytest.mark.parametrize(("isolated", "directory"), [(False, "d"), (True, "other")])
+def test_others_are_not_whatever_was_believed(table: Table, isolated: bool, directory: str) -> None:
+    opened(table, "s1", directory, isolated=isolated)
+    token = table.award(table.add("t"), "w", "s1")
+    opened(table, "s2", silent=True, ended=True)
+    assert [live.token for live in queries.live_actions(table.db)] == [token]
+
+
 def test_the_actions_of_an_executor_that_surely_ended_are_lost_at_once(table: Table) -> None:
-    opened(table, "s1")
+    opened(table, "s1", isolated=True)
     token = table.award(table.add("t"), "w", "s1")
     opened(table, "s2", silent=True, ended=True)
     assert (table.state("t"), table.value("t", "deaths")) == ("pending", 1)

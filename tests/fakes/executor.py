@@ -24,6 +24,7 @@ from quvatlh.ports import (
     RunError,
 )
 
+LINGER_S = 3.0
 LEASE = RunError("lease", "the lease is over")
 STALE_TOKEN = RunError("stale", "the token is not above the highest seen")
 STALE_LEASE = RunError("stale", "the lease was over before the start")
@@ -62,7 +63,7 @@ class FakeProcess:
         self._host = host
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._renewed_s = clock.boot()
+        self._renewed_s = self._alone_s = clock.boot()
         self._frozen = False
         self._inbox: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -109,7 +110,7 @@ class FakeProcess:
         for held in list(self.held.values()):
             if held.finished is None and self._renewed_s + held.spec.lease_s <= now:
                 self._finish(held, None, "KILL" if held.started else None, LEASE)
-        if self.daemon is None and not self._live():
+        if self.daemon is None and self._needless_s() <= now:
             self._die("")
         else:
             self._arm()
@@ -133,6 +134,7 @@ class FakeProcess:
     def let_go(self, daemon: FakeExecutor) -> None:
         if self.daemon is daemon:
             self.daemon = None
+            self._alone_s = self._clock.boot()
             self.look()
 
     def start(self, spec: ActionSpec) -> None:
@@ -217,17 +219,22 @@ class FakeProcess:
             self.held.pop(held.spec.id, None)
         if self.daemon is not None:
             self.daemon.told(held.finished)
-        elif not self._live():
-            self._loop.call_soon(self.look)
 
     def _live(self) -> list[str]:
         return [name for name, held in self.held.items() if held.finished is None]
+
+    def _needless_s(self) -> float:
+        """When, without a daemon, the last lease is over: of an action, or of an end that nobody has fetched."""
+        ends = (self._renewed_s + each.spec.lease_s for each in self.held.values())
+        return max(self._alone_s + LINGER_S, *ends, 0.0)
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         ends = [self._renewed_s + each.spec.lease_s for each in self.held.values() if each.finished is None]
+        if self.daemon is None:
+            ends.append(self._needless_s())
         if ends and self.alive:
             left_s = max(LOOK_S_MIN, min(ends) - self._clock.boot())
             self._timer = self._loop.call_later(left_s, self.look)

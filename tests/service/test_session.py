@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core.queries import live_actions
 from quvatlh.service import asks
 from quvatlh.service.presence import ELECTION_S, SILENT_S
 from quvatlh.service.seat import secret_hash
@@ -15,7 +17,7 @@ from tests.fakes.executor import FakeProcess
 from tests.service.stand import Stand, asked, one, two
 
 
-async def running(stand: Stand, **spec: object) -> tuple[str, str]:
+async def running(stand: Stand, **spec: Any) -> tuple[str, str]:
     """A task that runs, and its action."""
     await stand.working()
     before = set(stand.running())
@@ -155,16 +157,10 @@ async def test_what_was_proposed_lost_in_vain_is_proposed_again_though_a_beat_ca
         await stand.node.tree.stop("session")
         await stand.node.tree.stop("presence")
         stand.clock.advance(2.7)
-        stand.node.presence._lost(c_live(stand))
+        stand.node.presence._lost(live_actions(stand.machine.db))
         stand.node.presence.beat(own_beat(stand))
         await stand.node.presence._look()
         assert int(action[1:]) not in [token for token, _ in stand.live()]
-
-
-def c_live(stand: Stand) -> list[object]:
-    from quvatlh.core.queries import live_actions
-
-    return list(live_actions(stand.machine.db))
 
 
 async def test_a_new_master_has_condemned_nobody(tmp_path: Path) -> None:
@@ -173,7 +169,7 @@ async def test_a_new_master_has_condemned_nobody(tmp_path: Path) -> None:
         await stand.node.tree.stop("session")
         await stand.node.tree.stop("presence")
         stand.clock.advance(2.7)
-        stand.node.presence._lost(c_live(stand))
+        stand.node.presence._lost(live_actions(stand.machine.db))
         stand.log.depose(None)
         stand.log.elect()
         assert stand.node.presence.beat(own_beat(stand)).foreign == ()
@@ -309,3 +305,16 @@ async def test_a_session_that_the_cluster_ended_takes_its_executor_with_it(tmp_p
         await follower.until(lambda: not process.alive)
         await follower.working()
         assert follower.process is not process
+
+
+async def test_a_worker_silent_for_longer_than_a_tasks_lease_gets_none_of_it(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("session")
+        stand.clock.advance(ELECTION_S + 1.2)
+        short, long = await stand.add(lease_ms=1000), await stand.add(lease_ms=5000)
+        await stand.until_state(long, "running")
+        record = await stand.pool.task(asked(), short)
+        assert (record["state"], record["attempts"]) == ("pending", 0)
+        await stand.node.session.beat()
+        await stand.until_state(short, "running")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ async def test_a_claim_whose_lease_is_over_is_not_begun_before_the_next_answered
         await stand.node.tree.stop("presence")
         stand.clock.advance(1.5)
         task = await stand.add(lease_ms=1000)
-        await stand.until_state(task, "claimed")
+        await stand.claim(task)
         await asyncio.sleep(0.05)
         assert (stand.running(), stand.peek(task)) == ([], "claimed")
         await stand.node.session.beat()
@@ -194,13 +195,16 @@ async def test_an_announce_that_fails_is_shown_and_fails_nothing_else(tmp_path: 
         tasks = [await stand.add(announce={"source": source}) for source in (ANNOUNCE, "long")]
         for task, words in zip(tasks, ("announce: line 1: no luck", "announce: the table has"), strict=True):
             await stand.until_state(task, "running")
-            sql = "SELECT progress FROM live WHERE id = ?"
-            await stand.until(lambda t=task, w=words: w in str(stand.machine.db.execute(sql, (t,)).fetchone()))
+            await stand.until(partial(_shows, stand, task, words))
         assert said(stand).count("announce failed") == 2
         for name in stand.running():
             stand.end(name)
         for task in tasks:
             await stand.until_state(task, "succeeded")
+
+
+def _shows(stand: Stand, task: str, words: str) -> bool:
+    return words in str(stand.machine.db.execute("SELECT progress FROM live WHERE id = ?", (task,)).fetchone())
 
 
 # --- a chore ---
