@@ -99,19 +99,9 @@ class Bids:
             session = view.session or ""
             name = view.name
             held = taken.get(name, 0) + self._presence.surplus_slots(session)
-            silence_s = self._presence.silence_s(session)
-            bids.append(
-                Bid(
-                    view,
-                    session,
-                    view.facts.slots,
-                    held,
-                    stuck.get(name, 0),
-                    run_ms.get(name, 0.0),
-                    LIGHT_MAX,
-                    silence_s,
-                )
-            )
+            bid = Bid(view, session, view.facts.slots, held, stuck.get(name, 0), run_ms.get(name, 0.0))
+            bid.silence_s = self._presence.silence_s(session)
+            bids.append(bid)
         return bids
 
     def _stuck(self) -> dict[str, int]:

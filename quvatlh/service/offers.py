@@ -118,9 +118,10 @@ class Book:
             if event.kind in _VOID:
                 self._leave_lane(event.seq, heard)
                 heard.offers = {worker: ("", offer) for worker, (_, offer) in heard.offers.items()}
-            elif event.kind in _MOVED and heard.row is not None:
+            elif event.kind in _MOVED:
                 self._leave_lane(event.seq, heard)
-                self._stand([event.seq])
+                if any(session and offer.word == "bid" for session, offer in heard.offers.values()):
+                    self._stand([event.seq])
 
     def _became_ready(self, seq: int) -> None:
         now = self._clock.boot()

@@ -14,6 +14,7 @@ from quvatlh.service import asks
 from quvatlh.service.offers import CLOSES_S, TASKS_MAX
 from quvatlh.service.placing import weight
 from quvatlh.service.pool import Turn
+from tests.fakes.judge import bid
 from tests.service.bidding import POLICY, offer, owner_of, ready, seq_of, session_of
 from tests.service.stand import Stand, asked, one, two
 
@@ -258,6 +259,16 @@ async def test_nothing_else_is_claimed_ahead(spec: dict[str, Any], tmp_path: Pat
         assert len(stand.live()) == 2
 
 
+async def test_nothing_is_claimed_ahead_on_the_word_of_one(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await ready(stand)
+        await ended(stand, 2, 0.001)
+        for _ in range(5):
+            await stand.add()
+        await asyncio.sleep(0.1)
+        assert len(stand.live()) == 1
+
+
 async def test_long_tasks_are_not_claimed_ahead_and_nothing_behind_a_long_one(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
         await ready(stand)
@@ -286,3 +297,47 @@ async def test_what_is_given_back_is_not_claimed_ahead_again(tmp_path: Path) -> 
         assert stand.node.pace.run_ms("default") > 50  # type: ignore[operator]
         assert len(stand.live()) == 1
         assert [stand.peek(task) for task in tasks[1:]] == ["pending", "pending"]
+
+
+# --- with workers that speak for themselves ---
+
+
+async def test_policies_of_live_workers_decide(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await master.working()
+        await follower.working()
+        master.judge.teach(POLICY["source"], bid(1.0))
+        follower.judge.teach(POLICY["source"], bid(2.0))
+        assert await owner_of(master, await follower.add(policy=POLICY)) == "n2"
+        master.judge.teach(POLICY["source"], bid(3.0))
+        assert await owner_of(master, await master.add(policy=POLICY)) == "n1"
+
+
+async def test_a_policy_that_hangs_delays_no_other_worker(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await master.working()
+        await follower.working()
+
+        async def hang(*_: object) -> Any:
+            await asyncio.Event().wait()
+
+        follower.judge.judge = hang  # type: ignore[assignment, method-assign]
+        task = await master.add(policy=POLICY)
+        await master.until(lambda: master.node.book.verdicts(seq_of(master, task)))
+        assert master.peek(task) == "pending"
+        master.clock.advance(CLOSES_S)
+        assert await owner_of(master, task) == "n1"
+
+
+async def test_a_new_master_hears_all_bids_again(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await stand.working()
+        first = await stand.add()
+        await stand.until_state(first, "running")
+        task = await stand.add(policy=POLICY)
+        await stand.until(stand.node.book.lanes)
+        stand.log.depose(None)
+        stand.log.elect()
+        await stand.until(stand.node.book.lanes, "nothing is offered to the new master")
+        stand.end("a1")
+        await stand.until_state(task, "running")

@@ -72,7 +72,8 @@ async def test_relocate_goes_away_from_here_or_to_a_worker_and_pins_what_waits(t
 async def test_relocate_to_nobody_is_refused_by_ids_and_by_filter(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         task = await stand.add()
-        for which in ([task], TaskFilter(queue="default")):
+        await stand.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}, "queue": "many"}}] * 1001)
+        for which in ([task], TaskFilter(queue="default"), TaskFilter(queue="many")):
             with pytest.raises(Rejected, match="worker") as refused:
                 await stand.pool.act(asked(), Turn("relocate", to="nobody"), which)
             assert refused.value.code == "not_found"
