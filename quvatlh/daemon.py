@@ -17,12 +17,15 @@ from typing import Any
 
 from quvatlh.api.server import Options as ServerOptions
 from quvatlh.api.server import Server
+from quvatlh.client.line import Dialer
 from quvatlh.codec import Values
 from quvatlh.config import Config, address
 from quvatlh.config.secret import read_secret
+from quvatlh.core.model import WorkerFacts
 from quvatlh.core.statefile import StateRefused
 from quvatlh.observe import logs
-from quvatlh.ports import LogError, MachineFactory, Member
+from quvatlh.policy.judge import LuaJudge
+from quvatlh.ports import Facts, LogError, MachineFactory, Member, fact_tags
 from quvatlh.raft import backup
 from quvatlh.raft.ballot import BallotCorrupt
 from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
@@ -34,16 +37,21 @@ from quvatlh.raft.notices import Notices
 from quvatlh.raft.replay import LogCorrupt
 from quvatlh.raft.sealed import NewerFormat
 from quvatlh.raft.settings import Settings
-from quvatlh.runner.native import NativeRunner
+from quvatlh.runner.connect import ProcessExecutor
+from quvatlh.runner.hatch import ExecutorSettings
 from quvatlh.runner.settings import RunnerSettings
 from quvatlh.service.node import Node, Options
 from quvatlh.service.node import World as NodeWorld
+from quvatlh.service.outpost import Outpost
+from quvatlh.service.ownstate import load_of
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
-from quvatlh.service.tokens import TokenUnusable, own_token
+from quvatlh.service.tokens import TokenUnusable, given_token, own_token
+from quvatlh.service.workplace import Craft
 from quvatlh.system import host
 from quvatlh.system.clock import RealClock
 from quvatlh.system.entropy import RealEntropy
+from quvatlh.system.facts import RealHost
 from quvatlh.system.signals import StopSignals
 
 REFUSALS = (
@@ -94,6 +102,51 @@ class RunningLog:
 
 
 async def run(config: Config) -> None:
+    """Start what the configuration asks for, and return when a signal has stopped it. StartRefused, or what broke it."""
+    await (run_worker(config) if config.node.role == "worker" else run_node(config))
+
+
+async def run_worker(config: Config) -> None:
+    """A worker alone: no log, no replica, no door of its own; a connection to whichever node there is."""
+    # 1. Lines for whoever watches, and the wish to stop.
+    logs.set_up(config.log.format, config.log.level)
+    note = logs.noter("quvatlh")
+    async with contextlib.AsyncExitStack() as stack:
+        stop = stack.enter_context(StopSignals())
+        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # 2. The data directory: whose it is, and the token that a person has put there.
+        with _refusing():
+            data = DataDir.open(
+                RealDisk(), config.node.data, RealEntropy(), host.machine_id(), now_ms=RealClock().wall_ms()
+            )
+            stack.callback(data.close)
+            name = _kept_name(config, data, RealDisk())
+            token, _ = given_token(config.node.data, os.environ)
+        # 3. Who runs actions and policies.
+        machine = _machine(config)
+        executor, judge = executor_of(config, name), LuaJudge(RealClock())
+        stack.push_async_callback(judge.close)
+        # 4. The worker, and its connection.
+        dialer = Dialer(token, config.node.server_ca)
+        stack.push_async_callback(dialer.close)
+        outpost = Outpost(
+            dialer.dial,
+            config.node.server,
+            Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine), logs.noter("quvatlh.worker")),
+            facts=_facts(config, name, await machine.facts()),
+            directory=data.node_id,
+            on_fatal=lambda error: None if broken.done() else broken.set_exception(error),
+        )
+        outpost.start()
+        stack.push_async_callback(outpost.stop)
+        note("worker started", name=name, servers=list(config.node.server), data=config.node.data)
+        # 5. Until somebody wants it to end; then the work goes first.
+        await _until_stopped(stop, broken, note)
+        await outpost.drain(config.worker.drain_ms / 1000)
+        note("worker stops")
+
+
+async def run_node(config: Config) -> None:
     """Start the node, and return when a signal has stopped it. StartRefused, or what broke it."""
     # 1. Lines for whoever watches.
     logs.set_up(config.log.format, config.log.level)
@@ -104,12 +157,17 @@ async def run(config: Config) -> None:
         # 3. The data directory, locked; the log in it; the links to the peers.
         state = State(CODEC)
         running = await stack.enter_async_context(running_log(config, state.open))
-        # 4. What runs the actions of this node.
-        runner = _runner(config)
-        stack.push_async_callback(runner.close, 0)
+        # 4. The machine, who runs the actions of this node, and who its policies; no process is started before it is needed.
+        machine = _machine(config)
+        known = await machine.facts()
+        executor = executor_of(config, running.name)
+        judge = LuaJudge(RealClock())
+        stack.push_async_callback(judge.close)
         # 5. The services on the log: from here on this node decides, works, and answers its peers.
         token, place = _token(config)
-        node = _node(config, running, state, runner, token)
+        node = _node(
+            config, running, state, Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine)), known, token
+        )
         node.start()
         stack.push_async_callback(node.stop)
         # 6. The door for people and programs.
@@ -119,7 +177,7 @@ async def run(config: Config) -> None:
         stack.push_async_callback(server.stop)
         _welcome(note, config, running, url, place)
         # 7. Until somebody wants it to end, or it cannot go on.
-        await _until_stopped(stop, running, note)
+        await _until_stopped(stop, running.broken, note)
         # 8. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
         await _hand_over(running.log)
         await node.drain()
@@ -178,9 +236,12 @@ async def running_log(
         yield RunningLog(log, peer, broken, name, on_fatal)
 
 
-def _runner(config: Config) -> NativeRunner:
+def executor_of(config: Config, worker: str) -> ProcessExecutor:
     data = config.node.data
-    return NativeRunner(RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}"), RealClock())
+    settings = RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}")
+    return ProcessExecutor(
+        ExecutorSettings(data, worker, settings, config.worker.executor), RealClock(), logs.noter("quvatlh.executor")
+    )
 
 
 def _token(config: Config) -> tuple[str, str]:
@@ -189,25 +250,42 @@ def _token(config: Config) -> tuple[str, str]:
         return own_token(config.node.data, os.environ, RealEntropy())
 
 
-def _node(config: Config, running: RunningLog, state: State, runner: NativeRunner, token: str) -> Node:
+def _machine(config: Config) -> RealHost:
+    return RealHost(config.node.data, os.environ, config.worker.cloud_metadata, note=logs.noter("quvatlh.machine"))
+
+
+def _node(config: Config, running: RunningLog, state: State, craft: Craft, known: Facts, token: str) -> Node:
     data, worker, log = config.node.data, config.worker, running.log
 
     def room() -> tuple[int, int]:
         usage = shutil.disk_usage(data)
         return usage.free, usage.total
 
+    own = _facts(config, running.name, known)
     options = Options(
         name=running.name,
         scratch=data,
-        slots=(os.cpu_count() or 1) if worker.slots is None else worker.slots,
-        tags=worker.tags,
-        queues=worker.queues,
+        slots=own.slots,
+        tags=own.tags,
+        queues=own.queues,
+        machine=own.facts,
         drain_s=worker.drain_ms / 1000,
         token=token,
+        strategy=config.market.strategy,
+        balance=config.market.balance == "auto",
     )
     facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
-    world = NodeWorld(log, log, runner, RealClock(), RealEntropy(), room, facts)
+    note = logs.noter("quvatlh.worker")
+    world = NodeWorld(log, log, craft.executor, craft.judge, craft.clock, craft.entropy, room, facts, craft.load, note)
     return Node(options, world, state, CODEC, on_fatal=running.on_fatal)
+
+
+def _facts(config: Config, name: str, known: Facts) -> WorkerFacts:
+    """What the worker says of itself, and of its machine."""
+    worker = config.worker
+    slots = (os.cpu_count() or 1) if worker.slots is None else worker.slots
+    tags = tuple(dict.fromkeys((*worker.tags, *fact_tags(known))))
+    return WorkerFacts(name, config.node.role, tags, slots=slots, queues=worker.queues, facts=dict(known))
 
 
 def _server(config: Config, node: Node, running: RunningLog) -> Server:
@@ -277,13 +355,13 @@ def _kept_name(config: Config, data: DataDir, disk: RealDisk) -> str:
     return disk.read(path).decode().strip()
 
 
-async def _until_stopped(stop: StopSignals, running: RunningLog, note: Callable[..., None]) -> None:
+async def _until_stopped(stop: StopSignals, broken: asyncio.Future[None], note: Callable[..., None]) -> None:
     wish = asyncio.create_task(stop.wait())
     try:
-        either: set[asyncio.Future[Any]] = {wish, running.broken}
+        either: set[asyncio.Future[Any]] = {wish, broken}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if running.broken.done():
-            running.broken.result()
+        if broken.done():
+            broken.result()
         note("asked to stop", signal=wish.result().name)
     finally:
         wish.cancel()

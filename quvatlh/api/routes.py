@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quvatlh.api import events, market, meter, ops, stream, views
+from quvatlh.api import connect, events, market, meter, ops, stream, views
 from quvatlh.api.checks import choice
 from quvatlh.api.exchange import Handler, Route
 from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, OFFSET, WAIT, Param, decoded
@@ -140,6 +140,14 @@ ROUTES: Final[Sequence[Route]] = (
     ),
     _route("GET", "/v1/tokens", views.get_tokens, "Tokens, without their secrets", "Tokens"),
     _route("GET", "/v1/tokens/{name}", views.get_token, "One token, without its secret", "Token"),
+    _route(
+        "GET",
+        "/v1/work/connect",
+        connect.connect,
+        "The WebSocket of a worker without a replica",
+        views.BYTES,
+        streams=True,
+    ),
     _route("GET", "/metrics", ops.metrics, "Numbers for Prometheus", meter.CONTENT_TYPE),
     _route("GET", "/openapi.json", ops.openapi, "This description", "Anything"),
     _route("GET", "/healthz", ops.healthz, "The process answers", "Status", open=True),

@@ -22,6 +22,8 @@ FLAGS = {
     "tags": "worker.tags",
     "slots": "worker.slots",
     "queues": "worker.queues",
+    "role": "node.role",
+    "server": "node.server",
 }
 """Flags of `run` that stand for a key of the configuration."""
 
@@ -37,6 +39,8 @@ FLAGS = {
 @click.option("--tags", metavar="A,B=C", help="What tasks may ask of this worker.")
 @click.option("--slots", metavar="N", help="How many actions run at once. [default: the number of cores]")
 @click.option("--queues", metavar="P,Q", help="Patterns of the queues that it takes tasks from. [default: *]")
+@click.option("--role", metavar="R", help="node, or worker: without vote and replica, connected to any node.")
+@click.option("--server", metavar="URL,...", help="Nodes that a worker connects to.")
 def run(file: str | None, **flags: str | None) -> None:
     """Run a node until SIGTERM or SIGINT."""
     given = {path: (f"--{flag.replace('_', '-')}", flags[flag]) for flag, path in FLAGS.items()}

@@ -8,12 +8,15 @@ from types import MappingProxyType
 from typing import get_args
 
 from quvatlh.config import kinds
-from quvatlh.config.model import LogFormat, LogLevel
+from quvatlh.config.model import Isolation, LogFormat, LogLevel, NodeRole, Strategy
 
 KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
     {
         "node.name": kinds.name,
         "node.data": kinds.path,
+        "node.role": kinds.choice(*get_args(NodeRole)),
+        "node.server": kinds.urls,
+        "node.server_ca": kinds.path,
         "peer.listen": kinds.listen_address,
         "peer.advertise": kinds.peer_address,
         "peer.peers": kinds.peer_addresses,
@@ -32,6 +35,10 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "worker.tags": kinds.names,
         "worker.queues": kinds.names,
         "worker.drain_ms": kinds.milliseconds,
+        "worker.executor": kinds.choice(*get_args(Isolation)),
+        "worker.cloud_metadata": kinds.url,
+        "market.strategy": kinds.choice(*get_args(Strategy)),
+        "market.balance": kinds.balance,
         "log.format": kinds.choice(*get_args(LogFormat)),
         "log.level": kinds.choice(*get_args(LogLevel)),
     }
@@ -39,7 +46,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
 
 SECTIONS = frozenset(
     path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1)
-)  # every proper prefix: node, peer, peer.tls, http, http.tls, worker, log
+)  # every proper prefix: node, peer, peer.tls, http, http.tls, worker, market, log
 TOP_SECTIONS = frozenset(path.split(".", 1)[0] for path in KEYS)
 
 

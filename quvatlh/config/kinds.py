@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from quvatlh.config import address
 
@@ -34,6 +35,19 @@ def text(given: object) -> str:
 
 def path(given: object) -> str:
     return os.path.expanduser(text(given))
+
+
+def url(given: object) -> str:
+    """Of HTTP, with a host."""
+    value = text(given)
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or " " in value:
+        raise ValueError(f"must be an address such as http://169.254.169.254/latest, not {value}")
+    return value
 
 
 def name(given: object) -> str:
@@ -72,6 +86,23 @@ def peer_addresses(given: object) -> tuple[str, ...]:
     if twice:
         raise ValueError(f"names {', '.join(twice)} twice")
     return peers
+
+
+def urls(given: object) -> tuple[str, ...]:
+    """A list, or text with commas: of nodes' HTTP sides, without a path."""
+    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if not isinstance(parts, list):
+        raise ValueError("must be a list of URLs")  # noqa: TRY004 - as above
+    return tuple(_url(part) for part in parts)
+
+
+def _url(given: object) -> str:
+    value = text(given).rstrip("/")
+    scheme, _, place = value.partition("://")
+    if scheme not in {"http", "https"} or not place or "/" in place:
+        raise ValueError(f"must be URLs such as http://127.0.0.1:7420, not {value}")
+    peer_address(place if place.rpartition(":")[2].isdigit() else f"{place}:{443 if scheme == 'https' else 80}")
+    return value
 
 
 def names(given: object) -> tuple[str, ...]:
@@ -121,6 +152,11 @@ def choice(*words: str) -> Kind:
         return str(given)
 
     return one_of
+
+
+def balance(given: object) -> str:
+    """YAML reads a bare `off` as false."""
+    return choice("auto", "off")("off" if given is False else given)  # type: ignore[return-value]
 
 
 def has_control_characters(value: str) -> bool:

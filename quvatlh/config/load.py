@@ -15,6 +15,7 @@ from quvatlh.config.model import (
     HttpConfig,
     HttpTlsConfig,
     LogConfig,
+    MarketConfig,
     NodeConfig,
     PeerConfig,
     TlsConfig,
@@ -99,5 +100,6 @@ def _build(values: Mapping[str, Any], data: str) -> Config:
         peer=PeerConfig(**section("peer"), tls=TlsConfig(**section("peer.tls")) if peer_tls else None),
         http=HttpConfig(**section("http"), tls=HttpTlsConfig(**section("http.tls")) if http_tls else None),
         worker=WorkerConfig(**section("worker")),
+        market=MarketConfig(**section("market")),
         log=LogConfig(**section("log")),
     )

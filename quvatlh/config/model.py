@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 LogFormat = Literal["auto", "people", "json"]
+Strategy = Literal["spread", "pack", "hash"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+NodeRole = Literal["node", "worker"]
+Isolation = Literal["auto", "userns", "plain"]
 
 PEER_LISTEN = "127.0.0.1:7421"
 HTTP_LISTEN = "127.0.0.1:7420"
@@ -23,6 +26,12 @@ class NodeConfig:
     """Directory of identity, log and state. Belongs to one node; two nodes need two."""
     name: str | None = None
     """What people call the node. None: made once and kept in the data directory."""
+    role: NodeRole = "node"
+    """node: scheduler, worker and replica. worker: it only works, connected to any node of a cluster."""
+    server: tuple[str, ...] = ()
+    """URLs of nodes that a worker connects to; it learns of the others from them."""
+    server_ca: str | None = None
+    """PEM file of the authority that signed the nodes' certificates. None: those that the system trusts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,21 @@ class WorkerConfig:
     """Patterns of the queues that it takes tasks from."""
     drain_ms: int = 30_000
     """How long actions may go on once the node is asked to stop. Too short kills work, too long holds up a restart."""
+    executor: Isolation = "auto"
+    """What keeps actions from outliving their executor. auto: as root a PID namespace, else a guard process. userns: that
+    namespace without root, where set-uid programs such as sudo have no power. plain: the guard, root or not."""
+    cloud_metadata: str | None = None
+    """URL that this cloud serves to its machines. None: nobody is asked. Wrong, and each start waits two seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarketConfig:
+    """Of the node that is master: the same on each, or what holds changes with the master."""
+
+    strategy: Strategy = "spread"
+    """Who gets a task without a policy: the worker with most free slots, with fewest, or the key's own one."""
+    balance: Literal["auto", "off"] = "off"
+    """auto: loads of groups are evened when workers join or leave; that stops actions and starts them elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +128,4 @@ class Config:
     http: HttpConfig = field(default_factory=HttpConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    market: MarketConfig = field(default_factory=MarketConfig)

@@ -21,6 +21,7 @@ def broken(config: Config) -> Iterator[Broken]:
     yield from _reachable(config.peer)
     yield from _open(config.peer)
     yield from _http_open(config.http)
+    yield from _role(config)
 
 
 def _secret(peer: PeerConfig) -> Iterator[Broken]:
@@ -53,3 +54,25 @@ def _http_open(http: HttpConfig) -> Iterator[Broken]:
     if http.tls is None and not http.insecure and not address.is_loopback(address.parse(http.listen).host):
         text = f"{http.listen} is not loopback: give http.tls, or say http.insecure: true"
         yield Broken(Fault("http.listen", text), frozenset({"http.listen", "http.tls", "http.insecure"}))
+
+
+def _role(config: Config) -> Iterator[Broken]:
+    """A worker has nothing of a node but its connection to one."""
+    node = config.node
+    if node.role == "node":
+        if node.server:
+            text = "goes with node.role: worker; a node of a cluster has peer.peers"
+            yield Broken(Fault("node.server", text), frozenset({"node.server", "node.role"}))
+        return
+    if not node.server:
+        text = "must be given with node.role: worker: URLs of nodes such as http://127.0.0.1:7420"
+        yield Broken(Fault("node.server", text), frozenset({"node.server"}))
+    if config.peer.peers:
+        text = "does not go with node.role: worker: it has no vote and no replica"
+        yield Broken(Fault("peer.peers", text), frozenset({"peer.peers", "node.role"}))
+    for url in node.server:
+        scheme, _, place = url.partition("://")
+        host = place.rpartition(":")[0] or place
+        if scheme == "http" and not config.http.insecure and not address.is_loopback(host.strip("[]")):
+            text = f"{url} is neither loopback nor https: give an https URL, or say http.insecure: true"
+            yield Broken(Fault("node.server", text), frozenset({"node.server", "http.insecure"}))

@@ -123,6 +123,10 @@ class Shape(Struct, frozen=True, omit_defaults=True):
     """The one worker that may have it."""
     avoid: str | None = None
     """The worker that it was moved away from, until it is awarded elsewhere."""
+    announce: str | None = None
+    """Name of a stored policy: what cannot be deleted while a task has this shape. Of no meaning to a worker."""
+    toward: str | None = None
+    """The worker that it was moved to by BALANCE, until it is awarded, or that worker is gone."""
 
 
 _SHAPE = msgspec.json.Decoder(Shape)

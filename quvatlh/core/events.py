@@ -36,6 +36,7 @@ INTERNAL: Final = frozenset(
         "action.stopping",  # the worker ends it
         "action.ended",  # a service's instance, or an action whose task was finished before it
         "worker.changed",
+        "worker.forgotten",
         "session.opened",
         "session.ended",
         "schedule.changed",

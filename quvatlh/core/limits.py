@@ -65,6 +65,9 @@ SERVICE_REST_MAX_MS: Final = MINUTE_MS
 SERVICE_STEADY_MS: Final = MINUTE_MS
 """An instance that ran so long starts the backoff over."""
 
+LOST_MS: Final = DAY_MS
+"""A worker that has been lost for so long, and owns nothing, leaves the table."""
+
 KNOWN_MS: Final = DAY_MS
 """Chosen ids after their task is gone, request ids and Idempotency-Keys."""
 KNOWN_MAX: Final = 1_000_000

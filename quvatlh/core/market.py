@@ -66,6 +66,12 @@ def chores_due(db: sqlite3.Connection, now_ms: int) -> list[c.AnyCommand]:
         found.append(c.Expire())
     for (name,) in db.execute("SELECT name FROM queue WHERE rerank_from IS NOT NULL ORDER BY name"):
         found.append(c.Rerank(name))
+    sql = (
+        "SELECT 1 FROM fact JOIN worker ON fact.name = 'lost/' || worker.name WHERE CAST(value AS INTEGER) <= ? "
+        "AND session IS NULL AND worker.name NOT IN (SELECT worker FROM live) LIMIT 1"
+    )
+    if db.execute(sql, (now_ms - limits.LOST_MS,)).fetchone():
+        found.append(c.ForgetWorkers())
     return [*found, *(c.Forget(name) for name in _forgettable(db, now_ms))]
 
 
@@ -143,14 +149,14 @@ def _full(db: sqlite3.Connection, row: TaskRow, queue: QueueView) -> Iterator[tu
 def _position(db: sqlite3.Connection, task: TaskRow) -> int | None:
     """Ready tasks of the queue before it, over all shapes; None beyond what is counted."""
     shapes = db.execute("SELECT b FROM tally WHERE scope = 'ready' AND a = ?", (task.queue,)).fetchall()
-    sql = (
-        "SELECT count(*) FROM (SELECT 1 FROM task WHERE ready = 1 AND queue = ? AND shape = ? AND rank <= ? "
-        "AND (rank, seq) < (?, ?) LIMIT ?)"
-    )
+    ready = "SELECT count(*) FROM (SELECT 1 FROM task WHERE ready = 1 AND queue = ? AND shape = ? AND"
+    # Asked together, SQLite would walk over all equals, those behind included.
+    better, equal = f"{ready} rank < ? LIMIT ?)", f"{ready} rank = ? AND seq < ? LIMIT ?)"
     before = 0
     for (shape,) in shapes:
-        room = limits.POSITION_MAX + 1 - before
-        before += db.execute(sql, (task.queue, shape, task.rank, task.rank, task.seq, room)).fetchone()[0]
+        place = (task.queue, shape, task.rank)
+        before += db.execute(better, (*place, limits.POSITION_MAX + 1 - before)).fetchone()[0]
+        before += db.execute(equal, (*place, task.seq, limits.POSITION_MAX + 1 - before)).fetchone()[0]
         if before > limits.POSITION_MAX:
             return None
     return before

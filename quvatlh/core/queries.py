@@ -170,6 +170,11 @@ def _json(text: str | None) -> dict[str, Any] | None:
     return None if text is None else msgspec.json.decode(text)
 
 
+def find_shape(db: sqlite3.Connection, number: int) -> Shape | None:
+    row = db.execute("SELECT body FROM shape WHERE id = ?", (number,)).fetchone()
+    return None if row is None else _SHAPE.decode(row[0])
+
+
 def get_shape(db: sqlite3.Connection, number: int) -> Shape:
     return _SHAPE.decode(db.execute("SELECT body FROM shape WHERE id = ?", (number,)).fetchone()[0])
 

@@ -7,7 +7,19 @@ input or output, and nothing here imports more than the standard library and the
 
 from __future__ import annotations
 
-from quvatlh.ports.judging import Announcement, CodeKind, Judge, Question, SourceFault, Verdict, Word
+from quvatlh.ports.judging import (
+    ActionCounts,
+    Announcement,
+    ClusterState,
+    CodeKind,
+    Judge,
+    PolicyState,
+    Question,
+    SourceFault,
+    Verdict,
+    Word,
+    WorkerState,
+)
 from quvatlh.ports.log import (
     STATE_FILE,
     Applied,
@@ -44,22 +56,31 @@ from quvatlh.ports.running import (
 from quvatlh.ports.world import (
     Clock,
     Entropy,
+    Facts,
+    Host,
+    HostLoad,
+    fact_tags,
 )
 
 __all__ = [
     "STATE_FILE",
+    "ActionCounts",
     "ActionFinished",
     "ActionSpec",
     "ActionStarted",
     "Announcement",
     "Applied",
     "Clock",
+    "ClusterState",
     "CodeKind",
     "Entropy",
     "Entry",
     "Executor",
     "ExecutorListener",
+    "Facts",
     "HeldAction",
+    "Host",
+    "HostLoad",
     "Judge",
     "Life",
     "Log",
@@ -71,6 +92,7 @@ __all__ = [
     "Membership",
     "OutputChunk",
     "Peers",
+    "PolicyState",
     "Question",
     "Refused",
     "RequestHandler",
@@ -85,4 +107,6 @@ __all__ = [
     "Unknown",
     "Verdict",
     "Word",
+    "WorkerState",
+    "fact_tags",
 ]

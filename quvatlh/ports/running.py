@@ -222,6 +222,10 @@ class Executor(Protocol):
         """As Runner.follow."""
         ...
 
+    async def kept(self) -> Collection[str]:
+        """Ids of the actions whose output files are kept on this machine."""
+        ...
+
     def prune(self, keep: Collection[str]) -> None:
         """Kept output files of actions that are not in `keep` and not live may be taken away."""
         ...

@@ -16,17 +16,23 @@ from collections.abc import AsyncIterator, Collection
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, OutputChunk, RunError, RunnerListener
 from quvatlh.runner import inputs, outputs, tree
 from quvatlh.runner.capture import STREAMS
+from quvatlh.runner.cgroups import Cgroups
 from quvatlh.runner.run import Run
 from quvatlh.runner.settings import START_SLICE_S, SWEEP_S, RunnerSettings
+from quvatlh.runner.starting import Starter
 
-_ACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+STOPPED = RunError("stopped", "stopped on request")
+ACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 class NativeRunner:
     """Made on the main thread, inside the loop."""
 
-    def __init__(self, settings: RunnerSettings, clock: Clock) -> None:
+    def __init__(self, settings: RunnerSettings, clock: Clock, *, with_parent: bool = False) -> None:
+        """`with_parent`: whoever is started dies with this process; those that they start need not."""
         self.settings = settings
+        self.cgroups: Cgroups | None = None
+        """For memory caps; without them a cap is of each process."""
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         os.makedirs(settings.outputs_dir, 0o700, exist_ok=True)
@@ -34,10 +40,14 @@ class NativeRunner:
         self._children = tree.Children()
         tree.be_subreaper(wanted=True)
         _ignore_nothing()
+        self.starter = Starter(with_parent=with_parent, lost=self._starter_lost)
+        self.starter.on_room = self._start_some
         self._listeners: list[RunnerListener] = []
         self._runs: dict[str, Run] = {}
         self._mains: set[int] = set()
         """Main processes of commands, unreaped."""
+        self._unsure: dict[int, int] = {}
+        """Children that may be main processes of which the starter has not told yet: until it has answered so many."""
         self._waiting: deque[Run] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -54,7 +64,7 @@ class NativeRunner:
         return self._runs.keys()
 
     def start(self, action: ActionSpec) -> None:
-        if not _ACTION_ID.fullmatch(action.id):
+        if not ACTION_ID.fullmatch(action.id):
             raise ValueError(f"not an action id: {action.id!r}")
         if action.id in self._runs:
             raise ValueError(f"action {action.id} is live already")
@@ -64,20 +74,23 @@ class NativeRunner:
             raise RuntimeError("the runner is closed")
         run = Run(action, self)
         self._runs[action.id] = run
-        self._waiting.append(run)
-        if len(self._waiting) == 1:
-            self._loop.call_soon(self._start_some)
+        self.goes_on(run)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def stop(self, action_id: str, grace_s: float | None = None) -> None:
+    def stop(self, action_id: str, grace_s: float | None = None, wish: RunError = STOPPED) -> None:
+        """`wish`: what it finishes with."""
         if (run := self._runs.get(action_id)) is not None:
-            run.stop(grace_s, RunError("stopped", "stopped on request"))
+            run.stop(grace_s, wish)
+
+    def run_of(self, action_id: str) -> Run | None:
+        """The live one."""
+        return self._runs.get(action_id)
 
     async def follow(
         self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0
     ) -> AsyncIterator[OutputChunk]:
-        if not _ACTION_ID.fullmatch(action_id):
+        if not ACTION_ID.fullmatch(action_id):
             raise ValueError(f"not an action id: {action_id!r}")
         run = self._runs.get(action_id)
         offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
@@ -100,12 +113,6 @@ class NativeRunner:
             assert run is not None
             await run.bell.wait()
 
-    async def prune(self, *, older_than_s: float, bytes_max: int) -> outputs.Pruned:
-        """Remove what is too old or too much of the outputs of finished actions; on a thread."""
-        live = frozenset(self._runs)
-        directory = self.settings.outputs_dir
-        return await asyncio.to_thread(outputs.prune, directory, live, older_than_s=older_than_s, bytes_max=bytes_max)
-
     async def close(self, grace_s: float) -> None:
         if self._closed:
             return
@@ -118,15 +125,27 @@ class NativeRunner:
         if self._sweeper is not None:
             self._sweeper.cancel()
         await asyncio.to_thread(tree.end_strays, self.orphans)
+        self.starter.close()
         tree.be_subreaper(wanted=False)
         self._children.close()
 
     def orphans(self) -> list[int]:
         """Children that nobody here started."""
-        return [pid for pid in self._children.pids() if pid not in self._mains and pid not in self._children.spared]
+        known = self._mains | self._children.spared | {self.starter.pid}
+        return [pid for pid in self._children.pids() if pid not in known]
+
+    def reap(self, pid: int) -> bool:
+        """A main process that ended before the starter told of it must not be taken for an orphan."""
+        if self.starter.answered < self._unsure.setdefault(pid, self.starter.asked):
+            return tree.has_ended(pid)
+        gone = tree.reap(pid)
+        if gone:
+            del self._unsure[pid]
+        return gone
 
     def born(self, pid: int) -> None:
         self._mains.add(pid)
+        self._unsure.pop(pid, None)
 
     def buried(self, pid: int) -> None:
         self._mains.discard(pid)
@@ -142,18 +161,29 @@ class NativeRunner:
         if not self._runs and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
+    def goes_on(self, run: Run) -> None:
+        self._waiting.append(run)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._start_some)
+
     def _start_some(self) -> None:
-        """As many as a slice allows; an action that ends meanwhile is heard in between."""
+        """As many as a slice allows and the starter takes; an action that ends meanwhile is heard in between."""
         until = self._loop.time() + START_SLICE_S
-        while self._waiting:
-            self._waiting.popleft().begin()
+        while self._waiting and self.starter.has_room:
+            self._waiting.popleft().step()
             if self._waiting and self._loop.time() >= until:
                 self._loop.call_soon(self._start_some)
                 return
 
+    def _starter_lost(self) -> None:
+        """It may have begun what it could not tell any more."""
+        for pid in self.orphans():
+            if not any(run.process and tree.belongs(pid, run.process.pid, name) for name, run in self._runs.items()):
+                tree.signal_strays([pid])
+
     def _sweep(self) -> None:
         """Reap orphans that ended; with no action live, end those that escaped theirs."""
-        strays = [pid for pid in self.orphans() if not tree.reap(pid)]
+        strays = [pid for pid in self.orphans() if not self.reap(pid)]
         if not self._runs:
             tree.signal_strays(strays)
         again = bool(self._runs) or bool(strays)

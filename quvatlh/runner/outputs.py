@@ -1,4 +1,4 @@
-"""Outputs as files: written under a cap, read from any offset, removed by age and by room.
+"""Outputs as files: written under a cap, read from any offset, removed when nobody lists them any more.
 
 A stream's files are named after the stream and the offset of their first byte (`stdout.0`, `stdout.8388608`), so that a
 directory explains itself to whoever reads it later, without a record beside it. The first file keeps the first half of
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+import time
+from collections.abc import Collection
 
 from quvatlh.runner.settings import CHUNK_BYTES
 
 KEPT_TAILS = 2
+YOUNG_S = 60.0
 
 
 class StreamWriter:
@@ -99,33 +101,20 @@ def _starts(directory: str, stream: str) -> list[int]:
     return sorted(int(n[len(prefix) :]) for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal())
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    actions: int
-    bytes: int
+def prune(outputs_dir: str, keep: Collection[str]) -> int:
+    """Remove the outputs of actions that are not to be kept; how many.
 
-
-def prune(outputs_dir: str, live: frozenset[str], *, older_than_s: float, bytes_max: int) -> Pruned:
-    """Remove the outputs of finished actions last written before that time, then the oldest until the rest has room.
-
-    `older_than_s` is the system's time (file times are). Blocking: for a thread.
+    What was made in the last minute stays: its action may be younger than the caller's list. Blocking: for a thread.
     """
-    kept: list[tuple[float, int, str]] = []
-    total = actions = freed = 0
-    for entry in os.scandir(outputs_dir):
-        try:
-            sizes = [each.stat() for each in os.scandir(entry.path)]
-            size = sum(each.st_size for each in sizes)
-            newest = max((each.st_mtime for each in sizes), default=entry.stat().st_mtime)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        total += size
-        if entry.name not in live:
-            kept.append((newest, size, entry.path))
-    for newest, size, path in sorted(kept):
-        if newest >= older_than_s and total <= bytes_max:
-            break
-        shutil.rmtree(path, ignore_errors=True)
-        total -= size
-        actions, freed = actions + 1, freed + size
-    return Pruned(actions, freed)
+    young = time.time() - YOUNG_S
+    removed = 0
+    with os.scandir(outputs_dir) as entries:
+        for entry in entries:
+            try:
+                old = entry.name not in keep and entry.stat(follow_symlinks=False).st_mtime < young
+            except FileNotFoundError:
+                continue
+            if old:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                removed += 1
+    return removed

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -32,14 +31,15 @@ class Family(Protocol):
 
     def buried(self, pid: int) -> None: ...
 
+    def reap(self, pid: int) -> bool:
+        """Whether this orphan has ended; no zombie is left of it, now or soon."""
+        ...
+
 
 class Process:
-    def __init__(
-        self, popen: subprocess.Popen[bytes], action: ActionSpec, family: Family, over: Callable[[int], None]
-    ) -> None:
-        """`over` gets subprocess's return code. Raises OSError, with the process killed, when it cannot be watched."""
-        self._popen = popen
-        self.pid = popen.pid
+    def __init__(self, pid: int, action: ActionSpec, family: Family, over: Callable[[int], None]) -> None:
+        """`over` gets the exit status, a signal's number below zero. OSError, with the process killed, when it cannot be watched."""
+        self.pid = pid
         self._action = action
         self._family = family
         self._over = over
@@ -48,7 +48,7 @@ class Process:
             self._fd = os.pidfd_open(self.pid)
         except OSError:
             os.killpg(self.pid, signal.SIGKILL)
-            popen.wait()
+            os.waitpid(self.pid, 0)
             raise
         self._killing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -110,7 +110,7 @@ class Process:
         fd = self._waiting.pop(pid)
         self._loop.remove_reader(fd)
         os.close(fd)
-        tree.reap(pid)
+        self._family.reap(pid)
         self._look()
 
     def _leftovers(self) -> list[int]:
@@ -121,7 +121,7 @@ class Process:
 
     def _reaped(self, pid: int) -> bool:
         """An orphan that has ended is nobody's but ours to reap, whoever's it was; one that is waited for is reaped then."""
-        return pid not in self._waiting and tree.reap(pid)
+        return pid not in self._waiting and self._family.reap(pid)
 
     def _finish(self) -> None:
         if self._timer is not None:
@@ -129,9 +129,9 @@ class Process:
         for pid, fd in self._waiting.items():  # ended, and no longer to be told whose they were
             self._loop.remove_reader(fd)
             os.close(fd)
-            tree.reap(pid)
+            self._family.reap(pid)
         self._waiting.clear()
         os.close(self._fd)
-        code = self._popen.wait()
+        _, status = os.waitpid(self.pid, 0)
         self._family.buried(self.pid)
-        self._over(code)
+        self._over(os.waitstatus_to_exitcode(status))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, RunError, StreamName
 from quvatlh.runner import inputs, spawn, tail
 from quvatlh.runner.capture import Bell, Capture
+from quvatlh.runner.cgroups import Cgroups
 from quvatlh.runner.process import Family, Process
 from quvatlh.runner.settings import RunnerSettings
+from quvatlh.runner.starting import Job, Starter
 
 
 class World(Family, Protocol):
@@ -26,6 +28,14 @@ class World(Family, Protocol):
     def settings(self) -> RunnerSettings: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def starter(self) -> Starter: ...
+    @property
+    def cgroups(self) -> Cgroups | None: ...
+    def goes_on(self, run: Run) -> None:
+        """Its next command is due: `step` is called soon."""
+        ...
+
     def started(self, event: ActionStarted) -> None: ...
     def finished(self, event: ActionFinished) -> None: ...
 
@@ -55,26 +65,38 @@ class Run:
         self._who: spawn.Identity | None = None
         self._inputs = inputs.NOTHING
         self._env: dict[str, str] = {}
-        self._report_fd: int | None = None
+        self._refused: RunError | None = None
+        """Why the process that is there never became its command."""
+        self._group = ""
+        self._stop_s: float | None = None
+        """The grace of a stop that came while a command was being started."""
 
-    def begin(self) -> None:
-        """Start the first command; an action stopped before has never begun."""
+    def step(self) -> None:
+        """Start the next command; an action stopped before has never begun."""
         if self._wish is not None:
             self._finish(Ended(error=self._wish))
             return
         try:
-            self._prepare()
+            if self._capture is None:
+                self._prepare()
+            self._start()
         except spawn.NotStarted as refusal:
             self._finish(Ended(error=refusal.error))
         except OSError as error:
-            self._finish(Ended(error=RunError("resources", f"outputs or inputs: {error.strerror}")))
-        else:
-            self._command()
+            self._finish(Ended(error=self._placed(RunError("resources", f"not started: {error.strerror}"))))
 
     def stop(self, grace_s: float | None, wish: RunError) -> None:
         self._wish = self._wish or wish
+        grace_s = self.action.grace_s if grace_s is None else grace_s
         if self.process is not None:
-            self.process.stop(self.action.grace_s if grace_s is None else grace_s)
+            self.process.stop(grace_s)
+        elif self._stop_s is None or grace_s < self._stop_s:
+            self._stop_s = grace_s
+
+    def written(self) -> tuple[int, int]:
+        """Bytes of both streams so far."""
+        capture = self._capture
+        return (0, 0) if capture is None else (capture.stdout.tail.total, capture.stderr.tail.total)
 
     def read(self, stream: StreamName, offset: int) -> tuple[int, bytes]:
         """What the run has in place of a file, from the offset on."""
@@ -85,38 +107,42 @@ class Run:
         self._who = spawn.identity(action.work)
         self._inputs = inputs.write(world.settings.inputs_dir, action, self._who)
         self._env = _environment(world.settings, action, self._who, self._inputs.payload)
+        memory = dict(action.work.rlimits).get("memory")
+        if memory is not None and world.cgroups is not None:
+            self._group = world.cgroups.make(action.id, memory)
         self._capture = Capture(self._directory, world.settings.output_bytes_max, self.bell)
 
-    def _command(self) -> None:
-        """Start the next command."""
-        work = self.action.work
-        argv = work.commands[self._next]
-        self._next += 1
-        try:
-            pid = self._spawn(argv)
-        except spawn.NotStarted as refusal:
-            self._finish(Ended(error=self._placed(refusal.error)))
-            return
-        except OSError as error:
-            self._finish(Ended(error=self._placed(RunError("resources", f"{argv[0]}: {error.strerror}"))))
-            return
-        if self._started_at_ms is None:
-            self._has_started(pid)
-
-    def _spawn(self, argv: tuple[str, ...]) -> int:
-        capture = self._capture
+    def _start(self) -> None:
+        capture, work = self._capture, self.action.work
         assert capture is not None
+        argv = work.commands[self._next]
         stdin = os.open(self._inputs.stdin, os.O_RDONLY | os.O_CLOEXEC)
         try:
             files = (stdin, capture.stdout.write_fd, capture.stderr.write_fd)
-            started = spawn.start(argv, self.action.work, self._who, self._env, files)
+            self._next += 1
+            self._world.starter.start(Job(argv, self._env, work, self._who, self._group), files, self._answered)
         finally:
             os.close(stdin)
-        if self._next == len(self.action.work.commands):
-            capture.last_command()
-        self._report_fd = started.report_fd
-        self.process = Process(started.process, self.action, self._world, self._over)
-        return started.process.pid
+
+    def _answered(self, pid: int, report: bytes) -> None:
+        """By the starter: there is a process, or words why not, or both."""
+        action = self.action
+        argv = action.work.commands[self._next - 1]
+        self._refused = spawn.failed(report, argv, action.work) if report else None
+        if self._next == len(action.work.commands) and self._capture is not None:
+            self._capture.last_command()
+        if not pid:
+            self._finish(Ended(error=self._placed(self._refused or RunError("resources", f"{argv[0]}: not started"))))
+            return
+        try:
+            self.process = Process(pid, action, self._world, self._over)
+        except OSError as error:
+            self._finish(Ended(error=self._placed(RunError("resources", f"{argv[0]}: {error.strerror}"))))
+            return
+        if self._refused is None and self._started_at_ms is None:
+            self._has_started(pid)
+        if self._stop_s is not None and self.process is not None:
+            self.process.stop(self._stop_s)
 
     def _has_started(self, pid: int) -> None:
         self._started_at_ms = self._world.clock.wall_ms()
@@ -127,11 +153,10 @@ class Run:
         self._world.started(ActionStarted(self.action.id, pid, self._started_at_ms))
 
     def _over(self, code: int) -> None:
-        """A command and all of its tree have ended; `code` as subprocess gives it."""
+        """A command and all of its tree have ended."""
         self.process = None
-        argv = self.action.work.commands[self._next - 1]
-        if (refused := self._reported(argv)) is not None:
-            self._finish(Ended(error=self._placed(refused)))
+        if self._refused is not None:
+            self._finish(Ended(error=self._placed(self._refused)))
             return
         ended = _ended(code)
         if self._wish is not None:
@@ -139,21 +164,18 @@ class Run:
         elif ended.error is not None:
             self._finish(Ended(ended.exit_code, ended.signal, self._placed(ended.error)))
         elif self._next < len(self.action.work.commands):
-            self._command()
+            self._world.goes_on(self)
         else:
             self._finish(ended)
 
-    def _reported(self, argv: tuple[str, ...]) -> RunError | None:
-        if self._report_fd is None:
-            return None
-        refused = spawn.reported(self._report_fd, argv, self.action.work)
-        self._close_report()
-        return refused
-
-    def _close_report(self) -> None:
-        if self._report_fd is not None:
-            os.close(self._report_fd)
-        self._report_fd = None
+    def _leave_group(self, ended: Ended) -> Ended:
+        cgroups = self._world.cgroups
+        if not self._group or cgroups is None:
+            return ended
+        if cgroups.was_full(self._group):
+            ended = _over_memory(ended, dict(self.action.work.rlimits).get("memory"))
+        cgroups.remove(self._group)
+        return ended
 
     def _placed(self, error: RunError) -> RunError:
         """With the number of the command, where there are several."""
@@ -163,8 +185,8 @@ class Run:
     def _finish(self, ended: Ended) -> None:
         if self._timeout is not None:
             self._timeout.cancel()
-        self._close_report()
         inputs.remove(self._inputs)
+        ended = self._leave_group(ended)
         stdout = stderr = tail.Tail()
         if self._capture is not None:
             self._capture.close()
@@ -186,6 +208,13 @@ class Run:
             )
         )
         self.bell.ring()
+
+
+def _over_memory(ended: Ended, memory: int | None) -> Ended:
+    if ended.error is None or ended.error.code not in {"exit", "signal"}:
+        return ended
+    text = f"{ended.error.text}; its processes together wanted more memory than {memory} bytes"
+    return replace(ended, error=RunError(ended.error.code, text))
 
 
 def _ended(code: int) -> Ended:

@@ -93,20 +93,12 @@ def reap(pid: int) -> bool:
         return True
 
 
-def end_survivors(action_ids: Collection[str]) -> int:
-    """Kill whatever an earlier runner, killed itself, left of these actions on this machine; how many processes.
-
-    Found by their environment alone. Blocking; not for actions of a live runner.
-    """
-    wanted = frozenset(action_ids)
-    ended = 0
-    while found := [pid for pid in _all_pids() if pid != os.getpid() and _marked(pid) in wanted and not _is_dead(pid)]:
-        for pid in found:
-            _signal_one(pid, signal.SIGKILL)
-        if not all([_gone(pid) for pid in found]):  # noqa: C419 - each is waited for
-            return ended
-        ended += len(found)
-    return ended
+def has_ended(pid: int) -> bool:
+    """As `reap`, and the child is left to be reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 def _gone(pid: int) -> bool:
@@ -142,10 +134,6 @@ def _children_of(pid: int) -> list[int]:
     return found
 
 
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-
-
 def _marked(pid: int) -> str | None:
     """The action id in the environment a process was started with; None if there is none or it may not be read."""
     try:
@@ -172,11 +160,6 @@ def _stat(pid: int) -> list[bytes] | None:
 def _group(pid: int) -> int | None:
     fields = _stat(pid)
     return None if fields is None else int(fields[_STAT_PGRP])
-
-
-def _is_dead(pid: int) -> bool:
-    fields = _stat(pid)
-    return fields is None or fields[0] in {b"Z", b"X"}
 
 
 def _read(path: str) -> bytes:

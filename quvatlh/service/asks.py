@@ -52,6 +52,10 @@ class Open(Struct, frozen=True, array_like=True, tag="open"):
     secret_hash: bytes
     directory: Name
     facts: WorkerFacts
+    isolated: bool = False
+    """The executor is a PID namespace: nothing of it outlives it."""
+    fresh: bool = False
+    """Started for this session: the directory's old executor is no more."""
 
 
 class Barrier(Struct, frozen=True, array_like=True, tag="barrier"):
@@ -97,18 +101,25 @@ Reply = Told | No
 
 
 class Beat(Struct, frozen=True, array_like=True):
-    """A sign of life of a session."""
+    """A sign of life of a session, by who has its secret."""
 
     worker: Name
     session: Name
+    secret: bytes = b""
     surplus_slots: int = 0
     """Taken by actions that still end here and count nowhere else any more."""
+    held: tuple[Serial, ...] | None = None
+    """Tokens of all that runs here: in the first beat to a master, or after a while apart. None: as before."""
 
 
 class BeatAnswer(Struct, frozen=True, array_like=True):
     """`known`: the session is the worker's own, and its leases begin anew at the beat. Else it is over."""
 
     known: bool
+    foreign: tuple[Serial, ...] = ()
+    """Actions whose leases do not begin anew: not the session's any more, or proposed lost. They end."""
+    token: Serial = 0
+    """The last one awarded to anybody, in the answer to a beat that names what is held."""
 
 
 class Offer(Struct, frozen=True, array_like=True):
@@ -135,6 +146,8 @@ class OutputAsk(Struct, frozen=True, array_like=True):
     offset: int
     wait_s: float
     """0: what is there now."""
+    worker: str = ""
+    """Whose action it is; empty: the node's own."""
 
 
 class OutputAnswer(Struct, frozen=True, array_like=True):
@@ -142,6 +155,73 @@ class OutputAnswer(Struct, frozen=True, array_like=True):
     next_offset: int
     ended: bool
     """Nothing will come after this."""
+
+
+class JudgeQuestion(Struct, frozen=True, array_like=True):
+    source: str
+    group: str
+    task: dict[str, Any]
+
+
+class JudgeAsk(Struct, frozen=True, array_like=True):
+    """What a worker would make of tasks now: for `policy test`, balance. Nothing follows from it."""
+
+    worker: Name
+    questions: Annotated[tuple[JudgeQuestion, ...], Meta(max_length=1000)]
+
+
+class JudgeAnswer(Struct, frozen=True, array_like=True):
+    """In order; `task` in them is 0."""
+
+    verdicts: tuple[Offer, ...]
+
+
+class HeardAsk(Struct, frozen=True, array_like=True):
+    """What the master has heard of a task from workers' policies, and what it knows of its queue's pace."""
+
+    task: Serial
+    queue: Name
+
+
+class HeardAnswer(Struct, frozen=True, array_like=True):
+    verdicts: dict[str, Offer]
+    """By worker."""
+    run_ms: float | None = None
+    """About how long tasks of the queue run; None: too few have."""
+    silent: tuple[str, ...] = ()
+    """Workers that the master has not heard of late, whatever the table says yet."""
+
+
+class BalanceAsk(Struct, frozen=True, array_like=True):
+    group: Name
+    most: int | None
+    dry_run: bool
+    deadline_s: float
+
+
+class Shift(Struct, frozen=True, array_like=True):
+    """An action that moves."""
+
+    task: str
+    source: Name
+    target: Name
+
+
+class BalanceAnswer(Struct, frozen=True, array_like=True):
+    moves: tuple[Shift, ...]
+    index: int | None
+    no: No | None = None
+
+
+class BulkAsk(Struct, frozen=True, array_like=True):
+    id: str
+
+
+class BulkAnswer(Struct, frozen=True, array_like=True):
+    known: bool
+    matched: int = 0
+    done: int = 0
+    working: bool = False
 
 
 class Unreadable(ValueError):
@@ -169,3 +249,7 @@ class Form:
 
 ASK, REPLY, BEAT, BEAT_ANSWER = Form(Ask), Form(Reply), Form(Beat), Form(BeatAnswer)
 OUTPUT_ASK, OUTPUT_ANSWER, OFFERS = Form(OutputAsk), Form(OutputAnswer), Form(Offers)
+JUDGE_ASK, JUDGE_ANSWER = Form(JudgeAsk), Form(JudgeAnswer)
+HEARD_ASK, HEARD_ANSWER = Form(HeardAsk), Form(HeardAnswer)
+BALANCE_ASK, BALANCE_ANSWER = Form(BalanceAsk), Form(BalanceAnswer)
+BULK_ASK, BULK_ANSWER = Form(BulkAsk), Form(BulkAnswer)

@@ -1,86 +1,94 @@
-"""The master's market, as far as it goes without policies: ready tasks meet standing bids, one award entry for all that can
-start now.
+"""The master's market: ready tasks meet bids, and one entry awards all that can start now.
 
-A round runs when something became ready, a slot became free, a worker came or changed; nothing runs in between. What
-bids is what the table says (slots less what is claimed and running) less what is under way to it. Apply checks all limits
-again; what it refuses is passed over until something ends or changes.
+A round runs when something became ready, a slot became free, a bid came, a worker came or changed; nothing runs in between.
+Without a policy what bids is what the table says (bids.py). With one, workers have said what they want (offers.py): the
+auction of a task is open until all that could take it now have answered, or for 50 ms; the best bid wins, and where none
+stands the next one to come. Apply checks all limits again; what it refuses is passed over until something ends or changes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fnmatch
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core import market
 from quvatlh.core.books import Shape
 from quvatlh.core.events import Event
-from quvatlh.core.queries import get_shape, queues
+from quvatlh.core.limits import LEASE_MS_DEFAULT
+from quvatlh.core.queries import queues
 from quvatlh.core.results import Awarded
 from quvatlh.core.rows import TaskRow
-from quvatlh.core.views import QueueView, WorkerView
+from quvatlh.core.views import QueueView
 from quvatlh.ports import Clock, Log, LogError, Role
+from quvatlh.service.bids import CHOICES, Bid, Bids, best
 from quvatlh.service.door import Door
+from quvatlh.service.lanes import Entrants, Lane, ready
+from quvatlh.service.offers import Book
+from quvatlh.service.pace import Pace
+from quvatlh.service.placing import Strategy, may
 from quvatlh.service.presence import Presence
+from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
 AWARDS_MAX: Final = 1000
 """In one entry: a slice of apply stays near 10 ms."""
 PROPOSALS_MAX: Final = 2
 """Award entries under way at once; more would only queue before the log."""
-LOOKED_AT_MAX: Final = 2000
-"""Ready tasks of one queue and shape that a round looks at, passed-over ones included."""
-LIGHT_MAX: Final = 256
-"""Tasks without slots that a worker gets in one round."""
 PROPOSE_S: Final = 2.0
 AGAIN_S: Final = 0.05
-ADAPTER: Final = "command"
+SILENT_AGAIN_S: Final = 0.1
+"""A beat wakes nobody: so often a worker that has missed some is looked at again."""
+LONG_MS: Final = 50.0
+"""A queue whose tasks run longer is never fed ahead."""
 
 _NEWS: Final = frozenset({"task.added", "task.ready", "worker.up", "session.opened", "worker.changed"})
 _FREES: Final = frozenset(
     {
         "task.succeeded", "task.failed", "task.retrying", "task.relocated", "task.deleted", "task.updated", "task.ready",
-        "action.ended", "queue.changed", "worker.changed", "session.opened", "worker.up",
+        "action.ended", "queue.changed", "worker.changed", "session.opened", "worker.up", "worker.lost", "worker.draining",
     }
 )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Bid:
-    """A worker that takes tasks now."""
-
-    worker: WorkerView
-    session: str
-    free: int
-    light: int = LIGHT_MAX
-
-    def take(self, slots: int) -> None:
-        self.free -= slots
-        self.light -= slots == 0
-
-    def has(self, slots: int) -> bool:
-        return self.free >= slots if slots else self.light > 0
 
 
 class Auction:
     """A Hearer, and a duty of the master (`run`)."""
 
-    def __init__(self, log: Log, door: Door, state: State, presence: Presence, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: Log,
+        door: Door,
+        state: State,
+        presence: Presence,
+        clock: Clock,
+        book: Book,
+        pace: Pace,
+        shapes: Shapes,
+        *,
+        strategy: Strategy = "spread",
+        ahead: bool = True,
+    ) -> None:
+        """`ahead`: short tasks are claimed before there is a slot for them."""
         self._log = log
         self._door = door
         self._state = state
         self._presence = presence
         self._clock = clock
+        self._book = book
+        self._pace = pace
+        self._shapes = shapes
+        self._choose = CHOICES[strategy]
+        self._ahead = ahead
         self._wake = asyncio.Event()
-        self._under_way: dict[int, tuple[str, int]] = {}
-        """Seq of a task -> worker and slots, from the proposal until it is applied here."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._under_way: dict[int, list[tuple[str, int]]] = {}
+        """Seq of a task -> worker and slots of its awards, from the proposal until it is applied here."""
         self._passed: set[int] = set()
         """Tasks that apply refused, until something ends or changes."""
-        self._shapes: dict[int, Shape] = {}
         self._proposals: set[asyncio.Task[None]] = set()
+        self._later_s: float | None = None
+        book.on_news = self._wake.set
 
     # --- a Hearer ---
 
@@ -104,7 +112,7 @@ class Auction:
         self._wake.set()
 
     def reset(self, _index: int) -> None:
-        self._shapes.clear()
+        self._shapes.reset()
         self._passed.clear()
         self._wake.set()
 
@@ -115,79 +123,129 @@ class Auction:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                again_s = self._round()
-                if again_s is not None:
-                    asyncio.get_running_loop().call_later(again_s, self._wake.set)
+                self._round()
                 await asyncio.sleep(0)
         finally:
+            self._set_alarm(None)
             for task in self._proposals:
                 task.cancel()
 
-    def _round(self) -> float | None:
-        """Award what can start now; when to look again though nothing happens (a rate), if so."""
+    def _round(self) -> None:
+        """Award what can start now."""
         if len(self._proposals) >= PROPOSALS_MAX or not self._log.acts() or not self._state.is_open:
-            return None
-        bids = self._bids()
-        if not any(bid.free > 0 or bid.light for bid in bids):
-            return None
-        self._later: float | None = None
-        awards = list(self._matches(bids))
+            return
+        self._pace.tidy()
+        bids = Bids(self._state.db, self._presence, self._pace, self._now_ms(), ahead=self._ahead).of(self._under_way)
+        if not bids:
+            return
+        self._later_s = None
+        awards = tuple(self._matches(bids))
         if awards:
-            task = asyncio.get_running_loop().create_task(self._propose(tuple(awards)))
+            task = asyncio.get_running_loop().create_task(self._propose(awards))
             self._proposals.add(task)
             task.add_done_callback(self._proposed)
-        return AGAIN_S if len(awards) >= AWARDS_MAX else self._later
-
-    def _bids(self) -> list[Bid]:
-        taken: dict[str, int] = dict(
-            self._state.db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall()
-        )
-        for worker, slots in self._under_way.values():
-            taken[worker] = taken.get(worker, 0) + slots
-        bids = []
-        for view in self._presence.workers().values():
-            if view.session is None or view.state != "up" or self._presence.is_silent(view.name):
-                continue
-            free = view.facts.slots - taken.get(view.name, 0) - self._presence.surplus_slots(view.session)
-            if view.facts.slots > 0:
-                bids.append(Bid(view, view.session, max(0, free)))
-        return bids
+        if len(awards) >= AWARDS_MAX:
+            self._look_in(AGAIN_S)
+        self._set_alarm(self._later_s)
 
     def _matches(self, bids: list[Bid]) -> Iterator[c.Award]:
-        """The next task of whichever queue has had least by its weight in this round, to the freest of who may have it."""
+        """The next task of whichever queue has had least by its weight in this round."""
         lanes = self._lanes(bids)
         left = AWARDS_MAX
-        while lanes and left:
+        while lanes and left > 0:
             lane = min(lanes, key=lambda each: each.turn)
-            task = lane.next()
-            if task is None:
+            found = lane.next()
+            if found is None:
                 lanes.remove(lane)
                 continue
-            shape = self._shape(task.shape)
-            fit = [bid for bid in bids if bid.has(task.slots) and _may(bid.worker, shape, lane.queue)]
-            if not fit:
-                lane.skip(task.shape)
+            task, entrants = found
+            winners = self._winners(lane, task, entrants)
+            if not winners:
                 continue
-            bid = max(fit, key=lambda each: each.free)
-            bid.take(task.slots)
-            lane.turned()
-            left -= 1
-            self._under_way[task.seq] = (bid.worker.name, task.slots)
-            yield c.Award(task.seq, bid.worker.name, bid.session)
+            lane.turned(len(winners))
+            left -= len(winners)
+            self._under_way[task.seq] = [(bid.name, task.slots) for bid in winners]
+            for bid in winners:
+                bid.take(task.slots)
+                self._pace.awarded(task.seq, task.queue, bid.share)
+                yield c.Award(task.seq, bid.name, bid.session)
 
-    def _lanes(self, bids: list[Bid]) -> list[_Lane]:
-        db, now_ms = self._state.db, max(self._clock.wall_ms(), self._state.time_ms)
-        by_queue: dict[str, list[int]] = {}
-        for queue, shape, _ in market.ready(db):
-            by_queue.setdefault(queue, []).append(shape)
+    def _winners(self, lane: Lane, task: TaskRow, entrants: Entrants) -> list[Bid]:
+        """Who gets it; nobody: the lane has been told to go on without it."""
+        all_bids, entrants = entrants.bids, self._in_touch(lane, task, entrants)
+        able = [bid for bid in entrants.bids if bid.has(task.slots)]
+        if entrants.policy and able:
+            return self._auctioned(lane, task, able)
+        if able:
+            return [self._choose(able, task)]
+        soonest = self._ahead_of(task, entrants)
+        if soonest is None and len(entrants.bids) < len(all_bids):  # the next may have a longer lease
+            lane.pass_over()
+        elif soonest is None:
+            lane.skip()
+        if soonest is None:
+            return []
+        return [soonest]
+
+    def _in_touch(self, lane: Lane, task: TaskRow, entrants: Entrants) -> Entrants:
+        """Who has been silent for longer than the task's lease would lose it at once; he may be heard again any moment."""
+        lease_ms = task.lease_ms or lane.queue.settings.lease_ms or LEASE_MS_DEFAULT
+        near = [bid for bid in entrants.bids if bid.hears_in(lease_ms)]
+        if len(near) == len(entrants.bids):
+            return entrants
+        self._look_in(SILENT_AGAIN_S)
+        return entrants._replace(bids=near)
+
+    def _auctioned(self, lane: Lane, task: TaskRow, able: list[Bid]) -> list[Bid]:
+        """A service gets as many as it wants; each bid is for one."""
+        scores = self._book.scores(task.seq)
+        open_s = self._book.open_s(task.seq, [(bid.name, bid.session) for bid in able])
+        if open_s > 0:
+            self._look_in(open_s)
+        wanted = max(1, (task.lim or 1) - task.live - task.resting) if task.service else 1
+        winners = best(able, scores, task)[: min(wanted, lane.room)] if open_s <= 0 else []
+        if not winners:
+            lane.pass_over()
+        return winners
+
+    def _ahead_of(self, task: TaskRow, entrants: Entrants) -> Bid | None:
+        """The worker where it begins soonest, if that is soon enough to claim it before a slot is free."""
+        if not self._ahead or entrants.policy or task.service or task.once or task.slots != 1:
+            return None
+        run_ms = self._pace.run_ms(task.queue)
+        if run_ms is None or run_ms > LONG_MS:
+            return None
+        soon = [(begins, bid.name, bid) for bid in entrants.bids if (begins := bid.begins_ms(run_ms)) is not None]
+        return min(soon)[2] if soon else None
+
+    def _lanes(self, bids: list[Bid]) -> list[Lane]:
+        db, now_ms = self._state.db, self._now_ms()
+        offered = set(self._book.lanes())
+        up = frozenset(view.name for view in self._presence.takers())
+        by_queue: dict[str, dict[int, Shape]] = {}
+        for name, number, _ in market.ready(db):
+            shape = self._shapes.get(number)
+            if shape is not None and (shape.policy is None or (name, number) in offered):
+                by_queue.setdefault(name, {})[number] = shape
         lanes = []
         for name, shapes in by_queue.items():
             view = queues(db, now_ms, name)[0]
             room = self._room(view, now_ms)
-            fitting = [n for n in shapes if any(_may(bid.worker, self._shape(n), view) for bid in bids)]
-            if room > 0 and fitting:
-                lanes.append(_Lane(view, room, {n: self._ready(name, n) for n in fitting}))
+            entrants: dict[int, Entrants] = {}
+            for number, shape in shapes.items() if room > 0 else ():
+                able = [bid for bid in bids if may(bid.worker, shape, view, up)]
+                if able:
+                    entrants[number] = self._entrants(name, number, able, policy=shape.policy is not None)
+            if entrants:
+                lanes.append(Lane(view, room, entrants))
         return lanes
+
+    def _entrants(self, queue: str, shape: int, able: list[Bid], *, policy: bool) -> Entrants:
+        rows = self._book.tasks(queue, shape) if policy else ready(self._state.db, queue, shape, self._is_wanted)
+        return Entrants(filter(self._is_wanted, rows) if policy else rows, able, policy)
+
+    def _is_wanted(self, row: TaskRow) -> bool:
+        return row.seq not in self._under_way and row.seq not in self._passed
 
     def _room(self, queue: QueueView, now_ms: int) -> int:
         """How many may start in it now, as far as its counters tell."""
@@ -195,33 +253,11 @@ class Auction:
         if settings.paused:
             return 0
         if queue.rate_free_at is not None and queue.rate_free_at > now_ms:
-            wait_s = (queue.rate_free_at - now_ms) / 1000
-            self._later = wait_s if self._later is None else min(self._later, wait_s)
+            self._look_in((queue.rate_free_at - now_ms) / 1000)
             return 0
         if settings.limit is None:
             return AWARDS_MAX
         return settings.limit - queue.live
-
-    def _ready(self, queue: str, shape: int) -> Iterator[TaskRow]:
-        after: tuple[int, int] | None = None
-        looked_at, size = 0, 16
-        while looked_at < LOOKED_AT_MAX:
-            rows = market.ready_tasks(self._state.db, queue, shape, limit=size, after=after)
-            for row in rows:
-                if row.seq not in self._under_way and row.seq not in self._passed:
-                    yield row
-            if len(rows) < size:
-                return
-            after = (rows[-1].rank, rows[-1].seq)
-            looked_at, size = looked_at + len(rows), min(2 * size, 256)
-
-    def _shape(self, number: int) -> Shape:
-        shape = self._shapes.get(number)
-        if shape is None:
-            if len(self._shapes) > LOOKED_AT_MAX:
-                self._shapes.clear()
-            shape = self._shapes[number] = get_shape(self._state.db, number)
-        return shape
 
     async def _propose(self, awards: tuple[c.Award, ...]) -> None:
         try:
@@ -245,59 +281,14 @@ class Auction:
         self._proposals.discard(task)
         self._wake.set()
 
+    def _look_in(self, seconds: float) -> None:
+        """Though nothing happens: a rate, or an auction that closes."""
+        self._later_s = seconds if self._later_s is None else min(self._later_s, seconds)
 
-class _Lane:
-    """One queue's part in a round."""
+    def _set_alarm(self, seconds: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
-    def __init__(self, queue: QueueView, room: int, ready: dict[int, Iterator[TaskRow]]) -> None:
-        self.queue = queue
-        self.turn = 0.0
-        self._room = room
-        self._ready = ready
-        self._heads: dict[int, TaskRow | None] = {shape: next(rows, None) for shape, rows in ready.items()}
-
-    def next(self) -> TaskRow | None:
-        """First by rank, then by arrival, over all its shapes. It is taken by `turned`, or passed over by `skip`."""
-        if self._room <= 0:
-            return None
-        heads = [(row.rank, row.seq, shape) for shape, row in self._heads.items() if row is not None]
-        if not heads:
-            return None
-        self._at = min(heads)[2]
-        return self._heads[self._at]
-
-    def turned(self) -> None:
-        self._room -= 1
-        self.turn += 1 / self.queue.settings.weight
-        self._heads[self._at] = next(self._ready[self._at], None)
-
-    def skip(self, shape: int) -> None:
-        """Nobody can take one of this shape now."""
-        self._heads.pop(shape, None)
-
-
-_matching: Callable[[str, str], bool] = fnmatch.fnmatchcase
-
-
-def _may(worker: WorkerView, shape: Shape, queue: QueueView) -> bool:
-    """Whether a worker may have tasks of a shape and queue, slots aside."""
-    facts = worker.facts
-    if shape.policy is not None or shape.adapter not in facts.adapters:
-        return False
-    if (shape.pin is not None and shape.pin != worker.name) or shape.avoid == worker.name:
-        return False
-    if not any(_matching(queue.name, pattern) for pattern in facts.queues):
-        return False
-    if not any(_matching(worker.name, pattern) for pattern in queue.settings.workers):
-        return False
-    return _tagged((*facts.tags, f"worker={worker.name}", f"node={facts.node}"), shape.tags)
-
-
-def _tagged(tags: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Each pattern matches at least one tag; one with `!` matches none."""
-    return all(
-        not any(_matching(tag, pattern[1:]) for tag in tags)
-        if pattern.startswith("!")
-        else any(_matching(tag, pattern) for tag in tags)
-        for pattern in patterns
-    )
+    def _now_ms(self) -> int:
+        return max(self._clock.wall_ms(), self._state.time_ms)

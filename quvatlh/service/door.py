@@ -58,6 +58,8 @@ class Door:
     ) -> None:
         self.is_silent: Callable[[str], bool] = lambda _worker: True
         """The master's own knowledge, as `may_add`: whose worker has not beaten, and whether the disks have room."""
+        self.is_ended_with: Callable[[asks.Open], bool] = lambda _wish: False
+        """And whether the actions of an old session surely ended with it."""
         self._log = log
         self._peers = peers
         self._codec = codec
@@ -187,8 +189,16 @@ class Door:
         if isinstance(wish, asks.Do):
             return wish.command
         if isinstance(wish, asks.Open):
-            silent = self.is_silent(wish.worker)
-            return c.OpenSession(wish.worker, wish.session, wish.secret_hash, wish.directory, wish.facts, silent=silent)
+            return c.OpenSession(
+                wish.worker,
+                wish.session,
+                wish.secret_hash,
+                wish.directory,
+                wish.facts,
+                wish.isolated,
+                silent=self.is_silent(wish.worker),
+                ended=self.is_ended_with(wish),
+            )
         if not self._may_add():
             raise Unavailable(
                 "the disk of the master, or too many others, is full; finishes and deletes still go", "disk_full"

@@ -6,30 +6,43 @@ first to go, the door answers until the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from quvatlh.codec import Values
-from quvatlh.core.model import WorkerFacts
-from quvatlh.ports import Clock, Entropy, Log, Peers, Runner
+from quvatlh.core.model import Adapter, WorkerFacts
+from quvatlh.ports import Clock, Entropy, Executor, Judge, Log, Peers
 from quvatlh.service import tokens
 from quvatlh.service.auction import Auction
+from quvatlh.service.balance import Balancer
+from quvatlh.service.balancing import Balancing
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.chores import Chores
+from quvatlh.service.crew import Crew
 from quvatlh.service.door import Door
+from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed
+from quvatlh.service.fleet import Fleet
+from quvatlh.service.jury import Jury
+from quvatlh.service.offers import Book
 from quvatlh.service.outputs import Outputs
+from quvatlh.service.ownstate import MachineLoad
+from quvatlh.service.pace import Pace
+from quvatlh.service.placing import Strategy
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
 from quvatlh.service.readers import Readers
 from quvatlh.service.reads import Reads
-from quvatlh.service.reports import Reports
+from quvatlh.service.reception import Reception
 from quvatlh.service.reserve import Reserve, Reserves, Room
-from quvatlh.service.session import Session
+from quvatlh.service.seats import Seats
+from quvatlh.service.shapes import Shapes
+from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
 from quvatlh.service.tree import Tree
-from quvatlh.service.worker import Worker
+from quvatlh.service.workplace import Craft, Workplace
 from quvatlh.service.writes import Writes
 
 STOP_S = 2.0
@@ -42,12 +55,21 @@ class Options:
     scratch: str
     """A directory on the data's disk, for what is on its way."""
     slots: int = 1
+    adapters: tuple[Adapter, ...] = ("command",)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that a worker tells of where it runs."""
     tags: tuple[str, ...] = ()
     queues: tuple[str, ...] = ("*",)
     drain_s: float = 30.0
     token: str = ""
     """The admin token whose hash joins the table; empty: none."""
     events_max: int = EVENTS_MAX
+    strategy: Strategy = "spread"
+    """Who gets a task without a policy, of those that may have it."""
+    balance: bool = False
+    """Loads are evened by themselves when workers join or leave."""
+    ahead: bool = True
+    """Short tasks are claimed a little before there is a slot for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +78,33 @@ class World:
 
     log: Log
     peers: Peers
-    runner: Runner
+    executor: Executor
+    judge: Judge
     clock: Clock
     entropy: Entropy
     room: Room
     facts: LogFacts = field(default_factory=LogFacts)
+    load: MachineLoad = dict
+    """Of the machine, as policies see it."""
+    note: Callable[..., None] = lambda *_, **__: None
+    """What people should know, with its fields."""
 
 
 class NodePool:
     """pool.Pool, by the parts that keep its promises."""
 
-    def __init__(self, reads: Reads, writes: Writes, status: Status, known: tokens.Tokens) -> None:
+    def __init__(
+        self,
+        reads: Reads,
+        writes: Writes,
+        status: Status,
+        known: tokens.Tokens,
+        reception: Reception,
+        fleet: Fleet,
+        explain: Explain,
+        balancing: Balancing,
+    ) -> None:
+        self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
         self.readiness, self.metrics = status.readiness, status.metrics
         self.cluster, self.backup = status.cluster, status.backup
@@ -75,6 +113,11 @@ class NodePool:
         self.add_member, self.remove_member = writes.add_member, writes.remove_member
         self.tasks, self.groups, self.task, self.actions = reads.tasks, reads.groups, reads.task, reads.actions
         self.result, self.log, self.events = reads.result, reads.log, reads.events
+        self.workers, self.worker, self.patch_worker = fleet.workers, fleet.worker, fleet.patch_worker
+        self.announcements = fleet.announcements
+        self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
+        self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
+        self.explain, self.balance = explain.explain, balancing.balance
 
 
 class Node:
@@ -105,13 +148,20 @@ class Node:
         )
         self.presence = Presence(log, peers, self.door, state, clock)
         self.door.is_silent = self.presence.is_silent
+        self.door.is_ended_with = self.presence.is_ended_with
+        self.seats = Seats(log, peers, self.door, self.presence, state, clock)
+        self.crew = Crew(peers, options.name)
+        machine = {**options.machine, "node_id": log.node_id}
         facts = WorkerFacts(
-            options.name, "node", options.tags, ("command",), options.slots, options.queues, {"node_id": log.node_id}
+            options.name, "node", options.tags, options.adapters, options.slots, options.queues, machine
         )
-        self.session = Session(log, peers, self.door, self.presence, clock, entropy, worker=options.name, facts=facts)
-        self._reports = Reports(self.door, entropy, lambda: self.session.id)
-        self.worker = Worker(self.session, self._reports, world.runner, state, clock)
-        outputs = Outputs(world.runner, peers, log.node_id)
+        craft = Craft(world.executor, world.judge, clock, entropy, world.load, world.note)
+        self.workplace = Workplace(
+            self.seats.take(options.name), craft, worker=options.name, directory=log.node_id, facts=facts
+        )
+        self.crew.join(options.name, self.workplace)
+        self.session, self.worker = self.workplace.session, self.workplace.worker
+        outputs = Outputs(self.crew, peers, log.node_id)
         self.feed = Feed(options.events_max, on_fatal)
         reads = Reads(log, self.door, state, self._readers, self.feed, outputs, clock)
         self.feed.groups = reads.groups_of
@@ -128,19 +178,51 @@ class Node:
             works=options.slots > 0,
         )
         known = tokens.Tokens(state, self._status.behind)
-        self.auction = Auction(log, self.door, state, self.presence, clock)
-        self._chores = Chores(self.door, state, clock, options.name)
-        bulks = Bulks(self.door, reads, self.tree, entropy)
-        self.pool = NodePool(
-            reads, Writes(self.door, reads, self._status, self.reserves.own, bulks), self._status, known
+        shapes, self.pace, self.jury = Shapes(state), Pace(clock), Jury(peers, log.node_id)
+        self.jury.own = self.crew.judge
+        self.book = Book(log, peers, state, self.presence, shapes, clock)
+        self.seats.take_offers = self.book.take
+        self.auction = Auction(
+            log,
+            self.door,
+            state,
+            self.presence,
+            clock,
+            self.book,
+            self.pace,
+            shapes,
+            strategy=options.strategy,
+            ahead=options.ahead,
         )
-        self._hearers = (known, self.presence, self.worker, self.auction, self._chores, self.tree)
+        self.balancer = Balancer(
+            log, self.door, state, reads, self.presence, self.jury, shapes, clock, auto=options.balance
+        )
+        self._chores = Chores(self.door, state, clock, options.name)
+        bulks = Bulks(log, peers, self.door, reads, self.tree, entropy)
+        sources = Sources(world.judge)
+        writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
+        fleet = Fleet(reads, writes, sources, self.jury)
+        explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
+        balancing = Balancing(log, peers, self.balancer)
+        self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
+        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
+        self._hearers = (
+            known,
+            self.presence,
+            self.seats,
+            self.pace,
+            self.book,
+            self.auction,
+            self.balancer,
+            self._chores,
+            self.tree,
+        )
 
     def start(self) -> None:
         """From here on it follows the log. The log may be running or about to."""
         for hearer in self._hearers:
             self.feed.tell(hearer)
-        self.feed.on_role = (self.door.role_changed, self.session.role_changed)
+        self.feed.on_role = (self.door.role_changed,)
         if self._state.is_open:
             self.feed.start(self._state.applied_index)
         self._log.listen(self.feed)
@@ -148,24 +230,25 @@ class Node:
         self.tree.duty("chores", self._chores.run)
         self.tree.duty("auction", self.auction.run)
         self.tree.grow("reserve", self.reserves.run)
+        self.tree.duty("balance", self.balancer.run)
         if self._options.token:
             self._status.token_waits = True
             self.tree.grow("token", self._introduce)
         if self._options.slots > 0:
-            self.tree.grow("reports", self._reports.run)
-            self.tree.grow("session", self.session.run)
+            self.workplace.start(self.tree)
         self.feed.role_changed(self._log.role)
 
     async def drain(self) -> None:
         """No new work; what runs may go on for a while, then it is stopped and goes to others."""
         self._status.stopping = True
-        await self.session.leave(STOP_S)
-        await self.worker.drain(self._options.drain_s)
+        self._reception.close()
+        await self.workplace.drain(self._options.drain_s)
 
     async def stop(self) -> None:
+        """Without a drain before it, what runs is left to the next daemon."""
         self._status.stopping = True
-        await self.tree.stop("session")
-        await self.worker.close()
+        self._reception.close()
+        await self.workplace.stop(self.tree)
         self.door.stop()
         self.feed.end()
         await self.tree.stop()

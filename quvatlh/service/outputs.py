@@ -1,15 +1,15 @@
-"""What actions wrote, from any node: of this node's own runner, or of the owner's over the peer link, piece by piece."""
+"""What actions wrote, from any node: of a worker of this node, or of another node's over the peer link, piece by piece."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, Protocol
 
-from quvatlh.ports import LogError, OutputChunk, Peers, Runner, StreamName
+from quvatlh.ports import LogError, OutputChunk, Peers, StreamName
 from quvatlh.service import asks
+from quvatlh.service.crew import OUTPUT, Crew
 
-KIND: Final = "output"
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 """Of one answer."""
 WAIT_S: Final = 10.0
@@ -21,25 +21,30 @@ _ELSEWHERE: Final = 2**62
 """An offset that no output has: nothing is read of the other stream."""
 
 
+class Followed(Protocol):
+    """Of ports.Executor, what is needed here."""
+
+    def follow(self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]: ...
+
+
 class Outputs:
-    def __init__(self, runner: Runner, peers: Peers, node_id: str) -> None:
-        self._runner = runner
+    def __init__(self, crew: Crew, peers: Peers, node_id: str) -> None:
+        self._crew = crew
         self._peers = peers
         self._node_id = node_id
-        peers.handle(KIND, self._asked)
 
     async def piece(self, node_id: str, ask: asks.OutputAsk) -> asks.OutputAnswer:
         """Some of it; a LogError when the owner cannot be asked."""
         if node_id == self._node_id:
-            return await self._own(ask)
+            return await self._crew.output(ask)
         body = asks.OUTPUT_ASK.encode(ask)
         answer: asks.OutputAnswer = asks.OUTPUT_ANSWER.decode(
-            await self._peers.request(node_id, KIND, body, deadline=ask.wait_s + ANSWER_S)
+            await self._peers.request(node_id, OUTPUT, body, deadline=ask.wait_s + ANSWER_S)
         )
         return answer
 
     async def follow(
-        self, node_id: str, action: str, stream: StreamName, first: asks.OutputAnswer, *, follow: bool
+        self, node_id: str, first_ask: asks.OutputAsk, first: asks.OutputAnswer, *, follow: bool
     ) -> AsyncIterator[bytes]:
         """The first piece and what comes after it. An owner that goes away ends it: what was sent is what there is."""
         piece = first
@@ -49,36 +54,35 @@ class Outputs:
             if piece.ended or (not follow and not piece.data):
                 return
             wait_s = WAIT_S if follow else 0.0
-            ask = asks.OutputAsk(action, stream == "stderr", piece.next_offset, wait_s)
+            ask = asks.OutputAsk(first_ask.action, first_ask.stderr, piece.next_offset, wait_s, first_ask.worker)
             try:
                 piece = await self.piece(node_id, ask)
             except (LogError, asks.Unreadable):
                 return
 
-    async def _asked(self, _asker: str, body: bytes) -> bytes:
-        return asks.OUTPUT_ANSWER.encode(await self._own(asks.OUTPUT_ASK.decode(body)))
 
-    async def _own(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
-        stream: StreamName = "stderr" if ask.stderr else "stdout"
-        offsets = {"stdout": _ELSEWHERE, "stderr": _ELSEWHERE, stream: ask.offset}
-        chunks = self._runner.follow(ask.action, offsets["stdout"], offsets["stderr"])
-        data = bytearray()
-        next_offset, ended = ask.offset, False
-        wait_s = min(ask.wait_s, WAIT_S) or NOW_S
-        try:
-            while len(data) < CHUNK_BYTES_MAX:
-                chunk = await _next(chunks, NOW_S if data else wait_s)
-                if isinstance(chunk, bool):
-                    ended = chunk
-                    break
-                if chunk.stream == stream:
-                    data += chunk.data
-                    next_offset = chunk.offset + len(chunk.data)
-        finally:
-            close = getattr(chunks, "aclose", None)
-            if close is not None:
-                await close()
-        return asks.OutputAnswer(bytes(data), next_offset, ended)
+async def read(source: Followed, ask: asks.OutputAsk) -> asks.OutputAnswer:
+    """What a worker's own executor has."""
+    stream: StreamName = "stderr" if ask.stderr else "stdout"
+    offsets = {"stdout": _ELSEWHERE, "stderr": _ELSEWHERE, stream: ask.offset}
+    chunks = source.follow(ask.action, offsets["stdout"], offsets["stderr"])
+    data = bytearray()
+    next_offset, ended = ask.offset, False
+    wait_s = min(ask.wait_s, WAIT_S) or NOW_S
+    try:
+        while len(data) < CHUNK_BYTES_MAX:
+            chunk = await _next(chunks, NOW_S if data else wait_s)
+            if isinstance(chunk, bool):
+                ended = chunk
+                break
+            if chunk.stream == stream:
+                data += chunk.data
+                next_offset = chunk.offset + len(chunk.data)
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+    return asks.OutputAnswer(bytes(data), next_offset, ended)
 
 
 async def _next(chunks: AsyncIterator[OutputChunk], at_most_s: float) -> OutputChunk | bool:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
+
+if TYPE_CHECKING:
+    from quvatlh.service.wire import Line
 
 Json = dict[str, Any]
 
@@ -298,7 +301,7 @@ class Market(Protocol):
         ...
 
     async def delete_policy(self, call: Call, name: str) -> None:
-        """Rejected(conflict) while tasks that have not finished name it."""
+        """Rejected(not_empty) while a task that is listed, or a schedule, names it as policy or announce."""
         ...
 
     async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
@@ -375,6 +378,10 @@ class Pool(Market, Protocol):
     async def remove_member(self, call: Call, member_id: str) -> Json: ...
 
     async def backup(self, call: Call) -> Backup: ...
+
+    async def connect(self, call: Call, line: Line) -> None:
+        """A worker of role `worker` on a WebSocket, for as long as it stays. Rejected(forbidden) at once for other tokens."""
+        ...
 
     async def tokens(self, call: Call) -> Sequence[Json]:
         """`{name, role, queues, groups, created_at_ms, revoked_at_ms}`; never the token itself."""

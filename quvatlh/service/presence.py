@@ -3,24 +3,27 @@
 A beat counts from when it arrived, and only if this node holds the leadership lease after that. A new master takes every
 session as heard at its election and the shortest election time: longer than any answer of the old one can be under way.
 Silence makes a worker `lost` to the market; the end of an action's lease gives its task to another; a silent session that
-owns nothing ends. All of it is proposed here and decided in apply.
+owns nothing ends. All of it is proposed here and decided in apply. An action that was proposed lost stays so for this
+master: a beat that comes before the proposal is decided renews what else the session holds, and is told to end that one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Sequence
 from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
 from quvatlh.core.limits import LEASE_MS_DEFAULT
-from quvatlh.core.queries import live_actions, workers
-from quvatlh.core.rows import LiveRow
+from quvatlh.core.queries import get_session, live_actions, workers
+from quvatlh.core.rows import LiveRow, json_list
 from quvatlh.core.views import WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Role, Unavailable
 from quvatlh.service import asks
 from quvatlh.service.door import Door
+from quvatlh.service.seat import secret_hash
 from quvatlh.service.state import State
 
 KIND: Final = "beat"
@@ -49,6 +52,10 @@ class Presence:
         self._heard: dict[str, float] = {}
         """Session -> when its last beat arrived."""
         self._surplus: dict[str, int] = {}
+        self._proofs: dict[str, bytes] = {}
+        """Session -> hash of its secret."""
+        self._condemned: dict[int, str] = {}
+        """Token -> session, of actions that were proposed lost: no beat renews them."""
         self._elected_at = 0.0
         self._wake = asyncio.Event()
         peers.handle(KIND, self._asked)
@@ -63,7 +70,18 @@ class Presence:
 
     def is_silent(self, worker: str) -> bool:
         view = self.workers().get(worker)
-        return view is None or view.session is None or self._silence_s(view.session) > SILENT_S
+        return view is None or view.session is None or self.silence_s(view.session) > SILENT_S
+
+    def takers(self) -> list[WorkerView]:
+        """Those that take awards now."""
+        return [
+            view
+            for view in self.workers().values()
+            if view.session is not None
+            and view.state == "up"
+            and view.facts.slots > 0
+            and not self.is_silent(view.name)
+        ]
 
     def surplus_slots(self, session: str) -> int:
         return self._surplus.get(session, 0)
@@ -74,13 +92,42 @@ class Presence:
         if not self._log.acts():
             raise Unavailable("this node is not master")
         view = self.workers().get(beat.worker)
-        if view is None or view.session != beat.session:
+        if view is None or view.session != beat.session or not self._is_proved(beat):
             return asks.BeatAnswer(known=False)
         self._heard[beat.session] = arrived
         self._surplus[beat.session] = beat.surplus_slots
         if view.state == "lost":
             self._wake.set()
-        return asks.BeatAnswer(known=True)
+        foreign = [token for token, session in self._condemned.items() if session == beat.session]
+        if beat.held is None:
+            return asks.BeatAnswer(known=True, foreign=tuple(foreign))
+        strangers = self._strangers(beat.session, beat.held)
+        return asks.BeatAnswer(known=True, foreign=(*foreign, *strangers), token=self._last_token())
+
+    def is_ended_with(self, wish: asks.Open) -> bool:
+        """Whether the actions of the worker's old session surely ended with its executor: that one was a PID namespace,
+        and the same data directory has another now."""
+        view = self.workers().get(wish.worker)
+        old = None if view is None or view.session is None else get_session(self._state.db, view.session)
+        return old is not None and wish.fresh and old.isolated and old.directory == wish.directory
+
+    def _is_proved(self, beat: asks.Beat) -> bool:
+        proof = self._proofs.get(beat.session)
+        if proof is None:
+            found = get_session(self._state.db, beat.session)
+            if found is None:
+                return False
+            proof = self._proofs[beat.session] = found.secret_hash
+        return hmac.compare_digest(proof, secret_hash(beat.secret))
+
+    def _strangers(self, session: str, held: Sequence[int]) -> list[int]:
+        sql = "SELECT token FROM live WHERE session = ? AND token IN (SELECT value FROM json_each(?))"
+        own = {row[0] for row in self._state.db.execute(sql, (session, json_list(held)))}
+        return [token for token in held if token not in own and token not in self._condemned]
+
+    def _last_token(self) -> int:
+        row = self._state.db.execute("SELECT n FROM serial WHERE name = 'token'").fetchone()
+        return 0 if row is None else int(row[0])
 
     async def _asked(self, _asker: str, body: bytes) -> bytes:
         return asks.BEAT_ANSWER.encode(self.beat(asks.BEAT.decode(body)))
@@ -91,6 +138,7 @@ class Presence:
         for event in events:
             if event.kind.startswith(("worker.", "session.")):
                 self._workers = None
+                self._proofs.clear()
                 self._wake.set()
                 if event.kind == "session.opened":
                     self._heard[(event.more or {}).get("session", "")] = self._clock.boot()
@@ -102,9 +150,11 @@ class Presence:
             self._elected_at = self._clock.boot() + ELECTION_S
             self._heard.clear()
             self._surplus.clear()
+        self._condemned.clear()  # proposals of an earlier term are decided by now, or void
 
     def reset(self, _index: int) -> None:
         self._workers = None
+        self._proofs.clear()
 
     # --- the duty ---
 
@@ -137,27 +187,29 @@ class Presence:
         return None if not ends else max(LOOK_S, min(ends))
 
     def _lost(self, live: list[LiveRow]) -> list[c.AnyCommand]:
-        losses = tuple(
-            c.Loss(each.token, died=self._silence_s(each.session) > SILENT_S)
-            for each in live
-            if self._silence_s(each.session) > _lease_s(each)
-        )
+        """Proposed again until they are decided, also when a beat has come meanwhile."""
+        over = [each for each in live if each.token in self._condemned or self._is_over(each)]
+        self._condemned = {each.token: each.session for each in over}
+        losses = tuple(c.Loss(each.token, died=self.silence_s(each.session) > SILENT_S) for each in over)
         return [c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000)]
 
     def _changes(self, live: list[LiveRow]) -> list[c.AnyCommand]:
-        owning = {each.session for each in live if self._silence_s(each.session) <= _lease_s(each)}
+        owning = {each.session for each in live if not self._is_over(each)}
         found: list[c.AnyCommand] = []
         for view in self.workers().values():
             if view.session is None:
                 continue
-            silent = self._silence_s(view.session) > SILENT_S
+            silent = self.silence_s(view.session) > SILENT_S
             if silent and view.session not in owning:
                 found.append(c.EndSession(view.session))
             elif silent != (view.state == "lost"):
                 found.append(c.Presence(view.name, view.session, up=not silent))
         return found
 
-    def _silence_s(self, session: str) -> float:
+    def _is_over(self, action: LiveRow) -> bool:
+        return self.silence_s(action.session) > _lease_s(action)
+
+    def silence_s(self, session: str) -> float:
         return self._clock.boot() - self._last(session)
 
     def _last(self, session: str) -> float:

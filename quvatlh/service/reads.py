@@ -114,7 +114,7 @@ class Reads:
 
         view, actions = await self.read(call, query)
         if view is None:
-            raise await self._unknown(task_id)
+            raise await self.unknown(task_id)
         return [records.action(each, view) for each in actions]
 
     async def result(self, call: Call, task_id: str) -> object:
@@ -123,6 +123,9 @@ class Reads:
             raise Rejected("conflict", f"task {task_id} is {view.row.state} and has no result")
         return records.result_of(view)
 
+    async def view(self, call: Call, task_id: str) -> TaskView:
+        return (await self._task(call, task_id))[0]
+
     async def _task(self, call: Call, task_id: str) -> tuple[TaskView, tuple[bytes, bool] | None]:
         def query(db: sqlite3.Connection) -> tuple[TaskView, tuple[bytes, bool] | None] | None:
             view = queries.get_task(db, task_id)
@@ -130,10 +133,10 @@ class Reads:
 
         found = await self.read(call, query)
         if found is None:
-            raise await self._unknown(task_id)
+            raise await self.unknown(task_id)
         return found
 
-    async def _unknown(self, task_id: str) -> Rejected:
+    async def unknown(self, task_id: str) -> Rejected:
         now_ms = max(self._clock.wall_ms(), self._state.time_ms)
         gone = await self.read(None, lambda db: queries.is_gone(db, task_id, now_ms))
         if gone:
@@ -155,13 +158,13 @@ class Reads:
             return LogOutput(_pieces([rest]), tail_only=False, action=found.id, offset=offset)
         owner = await self._owner(found.worker)
         if owner is not None:
-            ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0)
+            ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0, found.worker)
             try:
                 first = await self._outputs.piece(owner, ask)
             except (ports.LogError, asks.Unreadable):
                 first = None
             if first is not None and (first.data or not ended):
-                chunks = self._outputs.follow(owner, found.id, output, first, follow=follow and not ended)
+                chunks = self._outputs.follow(owner, ask, first, follow=follow and not ended)
                 chunks = self._with_tail(chunks, task_id, found.id, output, offset, follow=follow)
                 start = first.next_offset - len(first.data)
                 return LogOutput(chunks, tail_only=False, action=found.id, offset=start)

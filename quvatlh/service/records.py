@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from quvatlh.core.views import ActionView, TaskView, TokenView
+from quvatlh.core.views import ActionView, AnnouncementView, TaskView, TokenView, WorkerView
 from quvatlh.service import tails
 from quvatlh.service.pool import Json
 
@@ -52,6 +52,39 @@ def action(view: ActionView, of: TaskView) -> Json:
         "progress": view.progress,
         "announcement": view.announcement,
         "output_tail": tails.unpack(view.output_tail).text or None,
+    }
+
+
+def worker(view: WorkerView) -> Json:
+    facts = view.facts
+    return {
+        "name": view.name,
+        "node": facts.node,
+        "role": facts.role,
+        "state": view.state,
+        "tags": [*facts.tags, *own_tags(view)],
+        "adapters": list(facts.adapters),
+        "slots": facts.slots,
+        "free": 0 if view.state == "lost" else max(0, facts.slots - view.slots_taken),
+        "queues": list(facts.queues),
+        "facts": facts.facts,
+    }
+
+
+def own_tags(view: WorkerView) -> tuple[str, str]:
+    """What every worker has, whatever else it was given."""
+    return f"worker={view.name}", f"node={view.facts.node}"
+
+
+def announcement(view: AnnouncementView) -> Json:
+    return {
+        "task": view.task,
+        "action": view.action,
+        "group": view.group,
+        "name": view.name,
+        "worker": view.worker,
+        "at_ms": view.at,
+        "data": view.data,
     }
 
 

@@ -1,93 +1,139 @@
-"""The life of this node's executor as the cluster sees it: a session is opened, beats, and is opened anew when it is over.
+"""The life of this worker's executor as the cluster sees it: found or started, announced, kept alive by beats.
 
-The lease of every action counts from when the last beat that was answered was *sent*: that is earlier than the master's
-count begins, so an action is ended here before it is given away there.
+A session is its executor's: a daemon that finds the executor alive goes on with the session and beats at once. Only a beat
+that the master has answered renews, from when it was *sent*, which is earlier than the master's count begins; it is sent only
+if the executor has answered since the last one; what the answer does not count as the session's ends before the rest is
+renewed. A session that is over takes its executor with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from quvatlh.core import commands as c
 from quvatlh.core.model import WorkerFacts
-from quvatlh.core.results import Opened
-from quvatlh.ports import Clock, Entropy, Log, LogError, Peers, Role, Unavailable
+from quvatlh.ports import Clock, Executor, Life, LogError
 from quvatlh.service import asks
-from quvatlh.service.door import Door, Refusal
-from quvatlh.service.presence import BEAT_S, KIND, Presence
+from quvatlh.service.door import Refusal
+from quvatlh.service.presence import BEAT_S
+from quvatlh.service.seat import Seat, secret_hash
 
-SECRET_BYTES: Final = 16
-OPEN_S: Final = 5.0
-OPEN_AGAIN_S: Final = 0.2
+ASK_S: Final = 1.0
+"""An executor that has not answered for so long is asked again; nothing is renewed meanwhile."""
+AGAIN_S: Final = 0.2
 """A session that was heard a moment ago gives way once it is silent; asked again this often."""
+START_AGAIN_S: Final = 1.0
+"""After an executor that could not be started."""
+
+
+class Holder(Protocol):
+    """Who knows the actions of the session (worker.py)."""
+
+    def opened(self, life: Life) -> None:
+        """There is a session, with what its executor holds."""
+        ...
+
+    def confirmed(self) -> None:
+        """The master counts it as the worker's own: claims may start. Told once a session."""
+        ...
+
+    def renewed(self) -> None:
+        """Every lease counts from a later beat now."""
+        ...
+
+    def over(self) -> None:
+        """Nothing that was held is this worker's any more. Its executor ends next."""
+        ...
+
+    def held(self) -> tuple[int, ...]:
+        """Tokens of all that runs."""
+        ...
+
+    def foreign(self, tokens: tuple[int, ...]) -> None:
+        """They end at once."""
+        ...
+
+    def surplus_slots(self) -> int: ...
 
 
 class Session:
-    """Held by worker.py, which knows the actions; here is only whose they are, and until when."""
-
     def __init__(
         self,
-        log: Log,
-        peers: Peers,
-        door: Door,
-        presence: Presence,
+        seat: Seat,
+        executor: Executor,
         clock: Clock,
-        entropy: Entropy,
+        holder: Holder,
         *,
         worker: str,
+        directory: str,
         facts: WorkerFacts,
+        note: Callable[..., None],
     ) -> None:
         self.worker = worker
+        self.facts = facts
         self.id: str | None = None
         """None while there is none."""
+        self.last: str | None = None
+        """The one before: its ends may still be told, until the next one is open."""
         self.floor = 0
-        """Tokens up to this one were awarded to earlier sessions."""
-        self.facts = facts
-        self.on_opened: Callable[[], None] = lambda: None
-        self.on_over: Callable[[], None] = lambda: None
-        """The session is not this worker's any more: nothing that it held is."""
-        self.on_beat: Callable[[], None] = lambda: None
-        """Before a beat is sent."""
-        self.surplus_slots: Callable[[], int] = lambda: 0
-        self._log = log
-        self._peers = peers
-        self._door = door
-        self._presence = presence
+        """Tokens up to this one are never begun: of earlier sessions, or seen by the daemon before this one."""
+        self._seat = seat
+        self._executor = executor
         self._clock = clock
-        self._entropy = entropy
+        self._holder = holder
+        self._directory = directory
+        self._note = note
+        self._life: Life | None = None
+        self._fresh = False
+        """The executor was started by this daemon, so there was nothing before."""
+        self._is_confirmed = False
+        self._names_held = True
         self._renewed_at = 0.0
         self._beat_now = asyncio.Event()
+        self._doomed = False
+        """The executor outlived its session."""
         self._closing = False
 
     @property
     def is_open(self) -> bool:
         return self.id is not None
 
+    @property
+    def is_taken_over(self) -> bool:
+        """Its executor was started by an earlier daemon."""
+        return not self._fresh
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.id is not None and self._is_confirmed
+
     def left_s(self, lease_ms: int) -> float:
         """Of a lease of that length, counted from the last answered beat."""
         return self._renewed_at + lease_ms / 1000 - self._clock.boot()
 
-    def role_changed(self, _role: Role) -> None:
-        """A new master has not heard this one yet."""
+    def moved(self) -> None:
+        """Whoever is asked next has not heard this one yet."""
+        self._names_held = True
         self._beat_now.set()
 
     async def run(self) -> None:
         while not self._closing:
-            if self.id is None:
-                await self._open()
+            if self._life is None or self._doomed:
+                await self._bring_up()
+            elif self.id is None:
+                await self._open(self._life)
             else:
-                await self._beat()
+                await self.beat()
                 await self._pause(BEAT_S)
 
     async def leave(self, deadline_s: float) -> None:
         """Ask for no more awards; the session goes on until it is closed."""
         if self.id is not None:
             with contextlib.suppress(LogError, Refusal):
-                await self._door.write(asks.Do(c.PatchWorker(self.worker, c.WorkerChanges(draining=True))), deadline_s)
+                await self._seat.report(c.PatchWorker(self.worker, c.WorkerChanges(leaving=True)), deadline_s)
 
     async def close(self, deadline_s: float) -> None:
         """Over in order: nothing may be held any more."""
@@ -95,55 +141,111 @@ class Session:
         session, self.id = self.id, None
         if session is not None:
             with contextlib.suppress(LogError, Refusal):  # then it ends by its silence
-                await self._door.write(asks.Do(c.EndSession(session)), deadline_s)
+                await self._seat.report(c.EndSession(session), deadline_s)
 
-    def over(self) -> None:
-        if self.id is not None:
-            self.id = None
-            self.on_over()
-            self._beat_now.set()
+    def over(self, session: str) -> None:
+        """By the word of the cluster."""
+        if self.id == session:
+            self._doomed = True
+            self._end(last=None)
 
-    async def _open(self) -> None:
-        session = self._entropy.token(SECRET_BYTES).hex()
-        secret = hashlib.blake2b(self._entropy.token(SECRET_BYTES), digest_size=32).digest()
-        wish = asks.Open(self.worker, session, secret, self._log.node_id, self.facts)
+    def gone(self, why: str) -> None:
+        """There is no executor any more."""
+        if self._life is not None and not self._closing:
+            self._note("the executor is gone", why=why)
+            self._end(last=self.id)
+            self._life = None
+
+    def _end(self, last: str | None) -> None:
+        self.id, self.last = None, last
+        self._is_confirmed = False
+        self._holder.over()
+        self._beat_now.set()
+
+    # --- an executor, a session ---
+
+    async def _bring_up(self) -> None:
+        try:
+            if self._doomed:
+                await self._executor.close(0)
+                self._doomed, self._life = False, None
+            life = await self._executor.open()
+            if life.worker != self.worker:
+                self._note("the executor was another worker's", worker=life.worker)
+                await self._executor.close(0)
+                life = await self._executor.open()
+        except OSError as error:
+            self._doomed, self._life = False, None
+            self._note("no executor can be started", why=str(error))
+            await self._pause(START_AGAIN_S)
+            return
+        self._life, self._fresh = life, life.fresh
+        self._names_held, self._is_confirmed = True, False
+        if not life.fresh:
+            self._note("found the executor alive", session=life.session, actions=len(life.held))
+            self._begin(life, life.fence)
+
+    async def _open(self, life: Life) -> None:
+        secret = secret_hash(life.secret)
+        wish = asks.Open(self.worker, life.session, secret, self._directory, self.facts, life.isolated, fresh=True)
+        try:
+            floor = await self._seat.open(wish)
+        except Refusal as refusal:
+            if "was used before" in str(refusal):  # answered as unknown, opened, and over since
+                self._doomed = True
+            await self._pause(AGAIN_S)
+            return
+        except LogError:
+            await self._pause(AGAIN_S)
+            return
+        if self._life is life and not self._closing:
+            self._begin(life, floor)
+
+    def _begin(self, life: Life, floor: int) -> None:
+        self.id, self.last, self.floor = life.session, None, floor
+        self._holder.opened(life)
+        self._seat.follow(life.session)
+
+    # --- its beats ---
+
+    async def beat(self) -> None:
+        """One, if the executor lives and answers."""
+        life = self._life
+        try:
+            async with asyncio.timeout(ASK_S):
+                await self._executor.ask()
+        except (OSError, TimeoutError):
+            return
+        session, names = self.id, self._names_held
+        if life is None or session != life.session:
+            return
+        held = self._holder.held() if names else None
+        beat = asks.Beat(self.worker, session, life.secret, self._holder.surplus_slots(), held)
+        self._names_held = False
         sent = self._clock.boot()
         try:
-            written = await self._door.write(wish, OPEN_S, self._door.request_id())
-        except (LogError, Refusal):
-            await self._pause(OPEN_AGAIN_S)
-            return
-        if isinstance(written.answer, Opened) and not self._closing:
-            self.id, self.floor, self._renewed_at = session, written.answer.token, sent
-            self.on_opened()
-
-    async def _beat(self) -> None:
-        self.on_beat()
-        session = self.id
-        if session is None:
-            return
-        beat = asks.Beat(self.worker, session, self.surplus_slots())
-        sent = self._clock.boot()
-        try:
-            answer = await self._send(beat)
+            answer = await self._seat.beat(beat)
         except (LogError, asks.Unreadable):
+            self._names_held = self._names_held or names
             return
         if session != self.id:
             return
-        if answer.known:
-            self._renewed_at = max(self._renewed_at, sent)
-        else:
-            self.over()
+        if not answer.known:
+            self.over(session)
+            return
+        self._answered(answer, sent)
 
-    async def _send(self, beat: asks.Beat) -> asks.BeatAnswer:
-        master = self._log.role.master
-        if master == self._log.node_id:
-            return self._presence.beat(beat)
-        if master is None:
-            raise Unavailable("no master is known")
-        body = await self._peers.request(master, KIND, asks.BEAT.encode(beat), deadline=BEAT_S)
-        answer: asks.BeatAnswer = asks.BEAT_ANSWER.decode(body)
-        return answer
+    def _answered(self, answer: asks.BeatAnswer, sent: float) -> None:
+        if answer.foreign:
+            self._holder.foreign(answer.foreign)
+        self._renewed_at = max(self._renewed_at, sent)
+        self._executor.renew(sent)
+        if not self._is_confirmed:
+            if not self._fresh:
+                self.floor = max(self.floor, answer.token)
+            self._is_confirmed = True
+            self._holder.confirmed()
+        self._holder.renewed()
 
     async def _pause(self, at_most_s: float) -> None:
         """A beat that found no master is sent again once there is one."""

@@ -42,6 +42,13 @@ class TokenUnusable(Exception):
         super().__init__(f"the token in {place} must be 16 to 1024 of A-Z a-z 0-9 . _ ~ + / = -")
 
 
+class TokenMissing(TokenUnusable):
+    """Nobody has given one."""
+
+    def __init__(self, path: str) -> None:
+        Exception.__init__(self, f"there is no token: give one of the cluster's in {TOKEN_VARIABLE}, or in {path}")
+
+
 class Tokens:
     """A Hearer."""
 
@@ -86,6 +93,18 @@ def hash_of(token: str) -> bytes:
 
 def own_token(directory: str, environ: Mapping[str, str], entropy: Entropy) -> tuple[str, str]:
     """The admin token of this node, and where a person finds it. Made at the first start, readable by its owner alone."""
+    try:
+        return given_token(directory, environ)
+    except TokenMissing:
+        pass
+    path = os.path.join(directory, TOKEN_FILE)
+    token = base64.urlsafe_b64encode(entropy.token(TOKEN_BYTES)).decode()
+    _write(path, token)
+    return token, path
+
+
+def given_token(directory: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """A token that a person gave, and where it was found; TokenMissing where there is none."""
     given = environ.get(TOKEN_VARIABLE, "").strip()
     if given:
         return _usable(given, TOKEN_VARIABLE), TOKEN_VARIABLE
@@ -93,13 +112,11 @@ def own_token(directory: str, environ: Mapping[str, str], entropy: Entropy) -> t
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             kept = file.read().strip()
-        if kept:
-            return _usable(kept, path), path
     except FileNotFoundError:
-        pass
-    token = base64.urlsafe_b64encode(entropy.token(TOKEN_BYTES)).decode()
-    _write(path, token)
-    return token, path
+        kept = ""
+    if not kept:
+        raise TokenMissing(path)
+    return _usable(kept, path), path
 
 
 def _usable(token: str, place: str) -> str:

@@ -1,248 +1,397 @@
-"""The worker of this node: sees its own name in the feed, runs what it was awarded, and reports what became of it.
+"""The worker: carries out what is claimed for it, by an executor that outlives it, and reports what became of it.
 
-There is no dispatch message. A start is reported with the next batch, and not at all of what has ended before; a finish
-stays here until it is applied, however long there is no master. What the log says is not this worker's any more ends at
-once, and so does what a lease has run out of.
+There is no dispatch message. Claims beyond the free slots wait here, in the order of their tokens, since an executor starts
+none that is not above the highest it has seen; one that has not begun in time is given back, as is each that an earlier
+daemon was told of and its executor was not. An end stays in the executor until it is applied, however long there is no
+master and however many daemons come and go. Leases end actions in the executor; here one only keeps what is over from starting.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from quvatlh.core import commands as c
-from quvatlh.core.events import Event
-from quvatlh.core.queries import action_id, get_payload, live_actions, task_views
-from quvatlh.core.rows import LIVE_SELECT, LiveRow, live_row
-from quvatlh.core.views import TaskView
+from quvatlh.core.queries import action_id
 from quvatlh.core.work import WorkError, native
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, Runner
+from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, Executor, HeldAction, Life
+from quvatlh.service.announcer import Announcer
 from quvatlh.service.reports import Reports
+from quvatlh.service.seat import Claim, Standing, serial_of
 from quvatlh.service.session import Session
-from quvatlh.service.state import State
 
-_OVER: Final = frozenset({"task.relocated", "task.failed", "task.deleted", "action.ended", "task.succeeded"})
-"""Of a token that still runs here: it was lost by the master's count, and is another's now."""
-CLOSE_S: Final = 2.0
+BEGIN_S: Final = 0.25
+"""A claim without a slot that has waited so long is given back."""
 STOP_S: Final = 10.0
-"""How long the last reports of a stopping node may take."""
+"""How long the last reports of a stopping node may take, and what is stopped beyond its grace."""
+CLOSE_S: Final = 2.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Held:
-    """An action of this worker, from its award until its end is reported."""
+    """An action of this worker, from its claim until its end is reported."""
 
     token: int
     task: int
     slots: int
-    lease_ms: int
-    started_ms: int = 0
+    grace_s: float = STOP_S
+    claim: Claim | None = None
+    """None of one that an earlier daemon began, until the seat tells of it."""
+    since: float = 0.0
+    """When it was claimed, as long as it waits."""
+    begun: bool = False
+    """The executor has it."""
+    started: ActionStarted | None = None
     stopping: bool = False
     """By a wish of the cluster or of this node: its end is nobody's fault."""
     ours: bool = True
-    """False once the log says that it is not."""
+    """False once the cluster says that it is not."""
 
 
 class Worker:
-    """A Hearer, and a ports.RunnerListener."""
+    """A session.Holder, a ports.ExecutorListener, and the part of a seat.Occupant that is about actions."""
 
-    def __init__(self, session: Session, reports: Reports, runner: Runner, state: State, clock: Clock) -> None:
-        self._session = session
+    def __init__(
+        self, reports: Reports, executor: Executor, clock: Clock, slots: int, note: Callable[..., None]
+    ) -> None:
+        self.session: Session
+        """Set once, by who puts the parts together."""
+        self.announcer: Announcer
+        self.on_changed: Callable[[], None] = lambda: None
+        """What runs or waits here is not what it was."""
         self._reports = reports
-        self._runner = runner
-        self._state = state
+        self._executor = executor
         self._clock = clock
+        self._note = note
+        self._slots = slots
+        self._draining = False
         self._held: dict[str, Held] = {}
-        self._lease_timer: asyncio.TimerHandle | None = None
+        self._queue: deque[Held] = deque()
+        self._early: list[Claim] = []
+        """Claims that came before the session was confirmed."""
+        self._top = 0
+        """The highest token that was ever taken up in this session."""
+        self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
-        session.on_opened = self._look_at_table
-        session.on_over = self._end_all
-        session.on_beat = self._end_expired
-        session.surplus_slots = self.surplus_slots
-        runner.listen(self)
+        reports.on_settled = self._settled
+
+    # --- what others want to know ---
 
     @property
-    def held(self) -> int:
-        return len(self._held)
+    def actions(self) -> Sequence[Held]:
+        """That are this worker's, waiting ones too."""
+        return [each for each in self._held.values() if each.ours]
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    @property
+    def takes(self) -> bool:
+        """Whether it takes new work."""
+        return self.session.is_confirmed and not self._draining and self._slots > 0
+
+    @property
+    def slots_taken(self) -> int:
+        return sum(each.slots for each in self._held.values())
+
+    # --- a session.Holder ---
+
+    def opened(self, life: Life) -> None:
+        self._reports.clear()
+        self._queue.clear()
+        self._early.clear()
+        self._held.clear()
+        self._top = 0
+        done = [self._found(action) for action in life.held]
+        if any(done):
+            self._reports.look_again()
+        self._check_idle()
+        self.on_changed()
+
+    def _found(self, action: HeldAction) -> bool:
+        """An action of the daemon before this one; whether it has ended meanwhile."""
+        held = Held(action.fence, action.seq, action.slots, begun=True, stopping=action.stopping)
+        held.started = action.started
+        self._held[action.id] = held
+        self._top = max(self._top, action.fence)
+        if action.finished is not None:
+            self.finished(action.finished)
+            return True
+        if action.started is not None:
+            self._reports.started(held.token, action.started.started_at_ms)
+        return False
+
+    def confirmed(self) -> None:
+        self._top = max(self._top, self.session.floor)
+        if self.session.is_taken_over:  # the daemon before this one may have been about to stop
+            self._reports.of_self(c.PatchWorker(self.session.worker, c.WorkerChanges(leaving=False)))
+        early, self._early = self._early, []
+        self._take(early)
+        self._reports.look_again()
+
+    def renewed(self) -> None:
+        if self._queue:
+            self._pump()
+
+    def over(self) -> None:
+        if self.session.last is None:
+            self._reports.clear()
+        self._early.clear()
+        self._queue.clear()
+        self._held.clear()
+        self.announcer.stop()
+        self._check_idle()
+        self.on_changed()
+
+    def held(self) -> tuple[int, ...]:
+        return tuple(each.token for each in self._held.values() if each.ours)
+
+    def foreign(self, tokens: tuple[int, ...]) -> None:
+        self.not_ours(tokens)
 
     def surplus_slots(self) -> int:
         """Of actions that still end here though they are nobody's any more."""
         return sum(each.slots for each in self._held.values() if not each.ours)
 
-    # --- from the log ---
+    # --- from the seat ---
 
-    def heard(self, _index: int, events: Sequence[Event]) -> None:
-        for event in events:
-            if event.worker != self._session.worker:
-                if event.kind in {"session.opened", "session.ended"} and event.id == self._session.worker:
-                    self._session_changed(event)
-                continue
-            if event.kind == "task.claimed":
-                if self._session.is_open and event.token > self._session.floor:
-                    self._claimed(event.seq, event.token)
-            elif event.kind == "action.stopping":
-                self._stop(action_id(event.token))
-            elif event.kind in _OVER:
-                self._not_ours(action_id(event.token))
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        if not self.session.is_confirmed:
+            self._early += claims
+        else:
+            self._take(claims)
 
-    def role_changed(self, role: object) -> None:
-        pass
+    def stop(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            self._stop(action_id(token))
 
-    def reset(self, _index: int) -> None:
-        self._look_at_table()
+    def not_ours(self, tokens: Sequence[int]) -> None:
+        """KILL without grace: it is another's, or will be in a moment."""
+        for token in tokens:
+            held = self._held.get(action_id(token))
+            if held is not None and not held.begun:
+                self._drop(held)
+            elif held is not None:
+                held.ours = False
+                self._reports.forget(token)
+                self._executor.stop(action_id(token), 0)
+        self._pump()
 
-    def _session_changed(self, event: Event) -> None:
-        session = (event.more or {}).get("session")
-        own = self._session.id
-        if own is not None and (session == own) == (event.kind == "session.ended"):
-            self._session.over()
+    def stands(self, standing: Standing) -> None:
+        """Slots and draining are changed from anywhere while it runs."""
+        self._slots = standing.facts.slots
+        was, self._draining = self._draining, standing.draining
+        if standing.draining and not was:
+            self._note("the worker drains", actions=len(self._held))
+        self._pump()
+        self._check_idle()
+        self.on_changed()
 
-    def _look_at_table(self) -> None:
-        """What the table says this session owns, all at once: after a snapshot, and when the session is new."""
-        if not self._session.is_open or not self._state.is_open:
-            return
-        live = {action_id(row.token): row for row in live_actions(self._state.db, session=self._session.id)}
-        for name in self._held.keys() - live.keys():
-            self._not_ours(name)
-        for name, row in live.items():
-            if name not in self._held:
-                self._claimed(row.task, row.token)
-            if row.state == "stopping":
-                self._stop(name)
+    # --- a claim becomes an action ---
 
-    # --- an action begins ---
+    def _take(self, claims: Sequence[Claim]) -> None:
+        now = self._clock.boot()
+        for claim in claims:
+            name = action_id(claim.token)
+            known = self._held.get(name)
+            if known is not None:
+                self._learn(known, claim)
+            elif self._reports.knows(claim.token):
+                pass
+            elif claim.token <= self._top:
+                self._unknown(claim)
+            else:
+                self._top = claim.token
+                held = Held(claim.token, claim.seq, claim.slots, claim.grace_ms / 1000, claim, now)
+                self._held[name] = held
+                self._queue.append(held)
+                if claim.stopping:
+                    self._stop(name)
+        self._pump()
+        self._check_idle()
+        self.on_changed()
 
-    def _claimed(self, seq: int, token: int) -> None:
-        name = action_id(token)
-        if name in self._held or self._reports.knows(token) or not self._state.is_open:
-            return
-        row = self._live(token)
-        views = task_views(self._state.db, [seq])
-        if row is None or not views:
-            return
-        held = Held(token, seq, row.slots, row.lease_ms)
-        if self._session.left_s(held.lease_ms) <= 0:
-            self._reports.give_back(token)
-            return
-        self._held[name] = held
-        self._idle.clear()
+    def _unknown(self, claim: Claim) -> None:
+        """The executor does not know it, nor will: it has not begun, or is not there any more."""
+        if not claim.begun:
+            self._reports.give_back(claim.token)
+        elif claim.once:
+            detail = c.EndDetail(error_code="lost", error_text="the executor does not know it any more")
+            self._reports.ended(c.End(claim.token, claim.seq, 1, 0, detail))
+        else:
+            self._reports.ended(c.End(claim.token, claim.seq, 2))
+
+    def _learn(self, held: Held, claim: Claim) -> None:
+        """An action that runs already: what the executor could not tell of it."""
+        if held.claim is None:
+            held.claim, held.grace_s = claim, claim.grace_ms / 1000
+            if held.started is not None and not claim.begun:
+                self.announcer.begin(claim, held.started.started_at_ms)
+        if claim.stopping and not held.stopping:
+            self._stop(action_id(held.token))
+
+    def _pump(self) -> None:
+        """Start what may start, the lowest token first; give back what has waited too long."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        taken = sum(each.slots for each in self._held.values() if each.begun)
+        while self._queue:
+            held = self._queue[0]
+            fits = self._fits(held, taken)
+            left_s = held.since + BEGIN_S - self._clock.boot()
+            if not fits and left_s > 0 and not self._draining:
+                self._timer = asyncio.get_running_loop().call_later(left_s, self._pump)
+                return
+            self._queue.popleft()
+            if fits and held.claim is not None:
+                taken += held.slots if self._begin(held, held.claim) else 0
+            else:
+                self._drop(held)
+                self._reports.give_back(held.token)
+
+    def _fits(self, held: Held, taken: int) -> bool:
+        """There is a slot, and what is left of the lease; the next answered beat may bring more of that."""
+        if self._draining or held.claim is None or self.session.left_s(held.claim.lease_ms) <= 0:
+            return False
+        return not held.slots or taken + held.slots <= self._slots
+
+    def _begin(self, held: Held, claim: Claim) -> bool:
+        name = action_id(held.token)
         try:
-            self._runner.start(self._spec(name, row, views[0]))
+            self._executor.start(self._spec(name, claim))
         except (WorkError, ValueError) as error:
-            self._refused(name, str(error))
-        except RuntimeError:
-            self._dropped(name)
-            self._reports.give_back(token)
-        self._watch_leases()
+            self._drop(held)
+            detail = c.EndDetail(error_code="unrunnable", error_text=str(error)[:1000], permanent=True)
+            self._reports.ended(c.End(held.token, held.task, 1, 0, detail))
+            return False
+        except RuntimeError:  # there is no executor, so it has certainly not begun
+            self._drop(held)
+            self._reports.give_back(held.token)
+            return False
+        held.begun = True
+        return True
 
-    def _live(self, token: int) -> LiveRow | None:
-        """The action as the table has it, if it is this session's."""
-        found = self._state.db.execute(f"{LIVE_SELECT} WHERE token = ?", (token,)).fetchone()
-        row = None if found is None else live_row(found)
-        return row if row is not None and row.session == self._session.id else None
-
-    def _spec(self, name: str, row: LiveRow, view: TaskView) -> ActionSpec:
-        spec = view.spec
-        payload = get_payload(self._state.db, row.task)
+    def _spec(self, name: str, claim: Claim) -> ActionSpec:
         return ActionSpec(
             name,
-            view.row.id,
-            row.attempt,
-            row.token,
-            self._session.worker,
-            native(spec.work),
-            None if payload is None else payload[0],
-            None if spec.timeout_ms is None else spec.timeout_ms / 1000,
-            spec.stop.signal,
-            spec.stop.grace_ms / 1000,
+            claim.task_id,
+            claim.attempt,
+            claim.token,
+            self.session.worker,
+            native(claim.work),
+            claim.payload,
+            None if claim.timeout_ms is None else claim.timeout_ms / 1000,
+            claim.stop_signal,
+            claim.grace_ms / 1000,
+            claim.seq,
+            claim.slots,
+            claim.lease_ms / 1000,
         )
 
-    def _refused(self, name: str, why: str) -> None:
-        """What can never be run here."""
-        held = self._dropped(name)
-        detail = c.EndDetail(error_code="unrunnable", error_text=why[:1000], permanent=True)
-        self._reports.ended(c.End(held.token, held.task, 1, 0, detail))
-
-    # --- from the runner ---
+    # --- a ports.ExecutorListener ---
 
     def started(self, event: ActionStarted) -> None:
         held = self._held.get(event.action_id)
-        if held is not None:
-            held.started_ms = event.started_at_ms
+        if held is not None and held.ours:
+            held.started = event
             self._reports.started(held.token, event.started_at_ms)
+            if held.claim is not None:
+                self.announcer.begin(held.claim, event.started_at_ms)
 
     def finished(self, event: ActionFinished) -> None:
-        if event.action_id in self._held:
-            held = self._dropped(event.action_id)
-            if held.ours:
-                self._reports.finished(held.token, held.task, event, stopped=held.stopping)
-            else:
-                self._reports.forget(held.token)
+        held = self._held.get(event.action_id)
+        if held is None:
+            token = serial_of(event.action_id)
+            if not self._reports.knows(token):
+                self._executor.forget([event.action_id])
+            return
+        self._drop(held)
+        if not held.ours:
+            self._reports.forget(held.token)
+            self._executor.forget([event.action_id])
+        elif event.error is not None and event.error.code == "stale":
+            self._reports.give_back(held.token)
+        elif event.error is not None and event.error.code == "lease" and held.claim is not None and held.claim.once:
+            detail = c.EndDetail(error_code="lost", error_text=event.error.text)
+            self._reports.ended(c.End(held.token, held.task, 1, event.started_at_ms or 0, detail))
+        else:
+            self._reports.finished(held.token, held.task, event, stopped=held.stopping)
+        self._pump()
+        self.on_changed()
 
-    def _dropped(self, name: str) -> Held:
-        held = self._held.pop(name)
-        if not self._held:
+    def gone(self, why: str) -> None:
+        self.session.gone(why)
+
+    def _settled(self, tokens: Sequence[int]) -> None:
+        self._executor.forget([action_id(token) for token in tokens])
+
+    def _drop(self, held: Held) -> None:
+        self._held.pop(action_id(held.token), None)
+        if not held.begun and held in self._queue:
+            self._queue.remove(held)
+        self.announcer.ended(held.token)
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        if self._held:
+            self._idle.clear()
+        elif not self._idle.is_set():
             self._idle.set()
-        return held
+            if self._draining:
+                self._note("the worker is empty")
 
     # --- an action ends ---
 
     def _stop(self, name: str) -> None:
         held = self._held.get(name)
-        if held is not None:
-            held.stopping = True
-            self._runner.stop(name)
-
-    def _not_ours(self, name: str) -> None:
-        held = self._held.get(name)
-        if held is not None:
-            held.ours = False
-            self._runner.stop(name, 0)
-
-    def _end_all(self) -> None:
-        self._reports.clear()
-        for name in list(self._held):
-            self._not_ours(name)
-
-    def _end_expired(self) -> None:
-        """KILL without grace: in a moment it is another's."""
-        for name, held in list(self._held.items()):
-            if held.ours and self._session.left_s(held.lease_ms) <= 0:
-                self._not_ours(name)
-        self._watch_leases()
-
-    def _watch_leases(self) -> None:
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
-            self._lease_timer = None
-        lefts = [self._session.left_s(each.lease_ms) for each in self._held.values() if each.ours]
-        if lefts:
-            loop = asyncio.get_running_loop()
-            self._lease_timer = loop.call_later(max(0.001, min(lefts)), self._end_expired)
+        if held is None or held.stopping:
+            return
+        held.stopping = True
+        if held.begun:
+            self._executor.stop(name)
+        else:
+            self._drop(held)
+            self._reports.ended(c.End(held.token, held.task, 2))
 
     # --- the node ends ---
 
     async def drain(self, drain_s: float) -> None:
         """Actions may go on for so long; then they are stopped with their grace, and run elsewhere."""
         await _wait(self._idle, drain_s)
-        longest_s = 0.0
+        grace_s = max((held.grace_s for held in self._held.values()), default=0.0)
         for name in list(self._held):
             self._stop(name)
-            longest_s = STOP_S
-        await _wait(self._idle, longest_s + STOP_S if longest_s else 0.0)
+        if self._held:
+            await _wait(self._idle, grace_s + STOP_S)
         for name in list(self._held):
-            self._runner.stop(name, 0)
+            self._executor.stop(name, 0)
+        if self._held:
+            await _wait(self._idle, STOP_S)
         await self._reports.flush(STOP_S)
 
     async def close(self) -> None:
-        await self._runner.close(0)
-        await self._reports.flush(STOP_S)
-        await self._session.close(CLOSE_S)
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        """After a drain: the session ends with its executor."""
+        await self._executor.close(0)
+        await self._reports.flush(CLOSE_S)
+        await self.session.close(CLOSE_S)
+        self._rest()
+
+    async def let_go(self) -> None:
+        """The actions go on, for as long as their leases: another daemon may find them."""
+        await self._executor.leave()
+        self._rest()
+
+    def _rest(self) -> None:
+        self.announcer.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 async def _wait(event: asyncio.Event, at_most_s: float) -> None:

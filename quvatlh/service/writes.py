@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from quvatlh import ports
 from quvatlh.core import commands as c
-from quvatlh.core import results
+from quvatlh.core import queries, results
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import BATCH_MAX
 from quvatlh.core.model import TaskSpec
@@ -22,9 +22,16 @@ from quvatlh.service.door import Door, Refusal, Written
 from quvatlh.service.pool import Added, Bulk, Call, Done, Json, NewTask, Rejected, RequestKey, Turn, Unavailable
 from quvatlh.service.reads import Reads
 from quvatlh.service.reserve import Reserve
+from quvatlh.service.sources import Sources
 from quvatlh.service.status import Status
 
 T = TypeVar("T")
+
+
+class Commander(Protocol):
+    def __call__(self, ids: Sequence[str], *, strict: bool) -> c.AnyCommand: ...
+
+
 SLICE: Final = 200
 """Tasks converted between two turns of the loop: a few milliseconds."""
 MEMBER_S: Final = 30.0
@@ -32,12 +39,15 @@ MEMBER_S: Final = 30.0
 
 
 class Writes:
-    def __init__(self, door: Door, reads: Reads, status: Status, reserve: Reserve, bulks: Bulks) -> None:
+    def __init__(
+        self, door: Door, reads: Reads, status: Status, reserve: Reserve, bulks: Bulks, sources: Sources
+    ) -> None:
         self._door = door
         self._status = status
         self._reads = reads
         self._reserve = reserve
         self._bulks = bulks
+        self._sources = sources
 
     async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
         if not self._reserve.has_room():
@@ -47,41 +57,67 @@ class Writes:
             drafts.append(_draft(position, task))
             if position % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-        written = await self._write(call, asks.AddTasks(tuple(drafts)))
+        await self._sources.check(drafts)
+        written = await self.write(call, asks.AddTasks(tuple(drafts)))
         answer = written.answer
         assert isinstance(answer, results.Added)
         return Added(answer.ids, written.index, answer.existing)
 
     async def act(self, call: Call, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
-        """Only delete so far."""
-        assert turn.verb == "delete"
+        command = _commander(turn)
         strict = not isinstance(which, TaskFilter)
         if isinstance(which, TaskFilter):
+            if turn.to is not None:
+                await self._check_worker(call, turn.to)
             ids = await self._reads.matching(call, which, BATCH_MAX + 1)
             if len(ids) > BATCH_MAX:
-                return self._bulks.start(call, which)
+                return self._bulks.start(call, which, lambda some: command(some, strict=False))
         else:
-            ids = list(which)
-        written = await self._write(call, asks.Do(c.Delete(tuple(ids), strict=strict)))
+            ids = list(dict.fromkeys(which))
+            if len(ids) > BATCH_MAX:
+                raise Rejected("too_large", f"at most {BATCH_MAX} ids at once; name more by a filter")
+        written = await self.write(call, asks.Do(command(ids, strict=strict)))
         answer = written.answer
         assert isinstance(answer, results.Done)
         return Done(answer.matched, answer.done, written.index)
 
     async def bulk(self, _call: Call, bulk_id: str) -> Json:
-        return self._bulks.state(bulk_id)
+        return await self._bulks.state(bulk_id)
+
+    async def _check_worker(self, call: Call, name: str) -> None:
+        """Before a thousand moves to nobody."""
+        if not await self._reads.read(call, lambda db: queries.workers(db, name)):
+            raise Rejected("not_found", f"there is no worker named {name}", [FieldError("to", "is no worker")])
 
     async def add_member(self, call: Call, member: Mapping[str, str]) -> Json:
         wish = asks.AddMember(member["id"], member["name"], member["peer"], member["http"])
-        await self._write(call, wish, max(MEMBER_S, call.deadline_ms / 1000))
+        await self.write(call, wish, max(MEMBER_S, call.deadline_ms / 1000))
         return await self._status.cluster(call)
 
     async def remove_member(self, call: Call, member_id: str) -> Json:
-        await self._write(call, asks.RemoveMember(member_id))
+        await self.write(call, asks.RemoveMember(member_id))
         return await self._status.cluster(call)
 
-    async def _write(self, call: Call, wish: asks.Wish, deadline_s: float | None = None) -> Written:
+    async def write(self, call: Call, wish: asks.Wish, deadline_s: float | None = None) -> Written:
         request = self._door.request_id() if call.key is None else _request(call.key)
         return await told(self._door.write(wish, deadline_s or call.deadline_ms / 1000, request))
+
+
+def _commander(turn: Turn) -> Commander:
+    """The command of a verb over ids."""
+    if turn.verb == "relocate":
+        return lambda ids, *, strict: c.Relocate(tuple(c.Move(each, turn.to) for each in ids), strict)
+    if turn.verb == "update":
+        try:
+            changes = msgspec.convert(turn.changes or {}, c.TaskChanges)
+        except msgspec.ValidationError as error:
+            raise Rejected("invalid", "cannot be set so", [FieldError("set", str(error))]) from error
+        return lambda ids, *, strict: c.Update(tuple(ids), changes, strict)
+    if turn.verb == "delete":
+        return lambda ids, *, strict: c.Delete(tuple(ids), strict)
+    if turn.verb == "kill":
+        return lambda ids, *, strict: c.Kill(tuple(ids), strict)
+    return lambda ids, *, strict: c.RetryTasks(tuple(ids), strict)
 
 
 async def told(work: Awaitable[T]) -> T:

@@ -307,6 +307,7 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("GET", "/v1/tasks/a/log?action=zz", None, 404, "not_found", "has no action zz"),
     ("GET", "/v1/tasks/a/log?offset=-1", None, 400, "invalid", "offset must be a number of bytes"),
     ("GET", "/v1/tasks/a/result", None, 409, "conflict", "has no result"),
+    ("GET", "/v1/work/connect", None, 400, "bad_request", "a worker connects with a WebSocket"),
     ("GET", "/v1/stream?since=x", None, 400, "invalid", "since must be an index"),
     ("GET", "/v1/stream?event=A", None, 400, "invalid", "event must be kinds of events"),
     ("GET", "/v1/cluster?x=1", None, 400, "unknown_field", "x is not a known parameter"),

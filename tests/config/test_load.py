@@ -218,6 +218,7 @@ def test_a_worker_is_told_by_file_or_environment(tmp_path: Path) -> None:
     )
     told = loaded(QUVATLH_WORKER_SLOTS="0", QUVATLH_WORKER_TAGS="a,b", QUVATLH_WORKER_DRAIN_MS="5")
     assert told.worker == WorkerConfig(0, ("a", "b"), drain_ms=5)
+    assert loaded(QUVATLH_WORKER_EXECUTOR="userns").worker.executor == "userns"
 
 
 def test_numbers_of_a_worker_are_whole_and_bounded(tmp_path: Path) -> None:
@@ -248,3 +249,17 @@ def test_a_file_that_is_no_yaml_is_told_with_its_place(yaml: str, message: str, 
 def test_aliases_that_multiply_are_not_written_out(tmp_path: Path) -> None:
     yaml = BOMB + "node: {name: *i}\nworker: {slots: *i}\n"
     assert faults(yaml, tmp_path) == [("", "has more than 10000 values, aliases counted at each use")]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/latest", "https://meta.example:8443/v1?recursive=true", "http://[::1]/"]
+)
+def test_the_cloud_is_asked_at_an_address_of_http(url: str, tmp_path: Path) -> None:
+    assert loaded(f"worker: {{cloud_metadata: '{url}'}}", tmp_path).worker.cloud_metadata == url
+
+
+@pytest.mark.parametrize(
+    "url", ["169.254.169.254", "ftp://a/b", "http://", "http://a:99999/", "http://a/b c", "http://[::1"]
+)
+def test_any_other_address_of_the_cloud_is_a_fault(url: str, tmp_path: Path) -> None:
+    assert [path for path, _ in faults(f"worker: {{cloud_metadata: '{url}'}}", tmp_path)] == ["worker.cloud_metadata"]

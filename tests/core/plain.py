@@ -168,11 +168,13 @@ class Plain:
 
     def kill(self, id_: str) -> bool:
         task = self.tasks[id_]
+        if task.over:
+            return True
         if task.service:
             fresh = [action for action in task.actions if not action.stop]
-            for action in task.actions if not task.over else []:
+            for action in task.actions:
                 action.stop = "kill"
-            return bool(fresh) and not task.over
+            return bool(fresh)
         if task.state not in {"claimed", "running"}:
             return False
         for action in task.actions:

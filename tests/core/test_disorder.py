@@ -126,7 +126,9 @@ class Chaos:
     def person(self) -> c.AnyCommand:
         ids = tuple(self.some("id", "task", 3))
         to, source = self.maybe("w2"), self.maybe("w1")
-        moves = tuple(c.Move(id_, to, source) for id_ in ids)
+        loose, token = self.chance.random() < 0.4, next(iter(self.some("token", "live", 1)), 0)
+        only = token if self.chance.random() < 0.2 else 0
+        moves = tuple(c.Move(id_, to, source, loose=loose, token=only) for id_ in ids)
         verbs: list[c.AnyCommand] = [c.Delete(ids), c.Kill(ids), c.RetryTasks(ids), c.Relocate(moves)]
         return self.chance.choice(verbs)
 
@@ -171,6 +173,7 @@ class Chaos:
             c.Rerank(queue, 3),
             c.CheckDigest(),
             c.Promote(1),
+            c.ForgetWorkers(),
         ]
         return self.chance.choice(chores)
 
@@ -180,7 +183,9 @@ class Chaos:
         if kind == 0:
             return c.Presence(name, session, self.chance.random() < 0.7)
         if kind == 1:
-            return c.PatchWorker(name, c.WorkerChanges(draining=self.chance.random() < 0.2))
+            wish = self.chance.random() < 0.2
+            leaves = self.chance.random() < 0.3
+            return c.PatchWorker(name, c.WorkerChanges(leaving=wish) if leaves else c.WorkerChanges(draining=wish))
         if kind == 2:
             return c.EndSession(session)
         self.sessions += 1

@@ -208,6 +208,43 @@ def test_a_waiting_task_is_pinned_to_a_worker_that_exists(table: Table) -> None:
     assert view.shape.pin == "w2"
 
 
+def test_a_loose_move_binds_until_the_next_award_and_leaves_pins_alone(table: Table) -> None:
+    token = table.running("t")
+    table.do(c.Relocate((c.Move("t", "w2", loose=True),)))
+    table.finish(token, 2)
+    shape = queries.get_shape(table.db, table.value("t", "shape"))
+    assert (shape.toward, shape.pin, shape.avoid) == ("w2", None, None)
+    table.award("t", "w2")
+    shape = queries.get_shape(table.db, table.value("t", "shape"))
+    assert (shape.toward, shape.pin) == (None, None)
+    table.add("pinned")
+    table.do(c.Relocate((c.Move("pinned", "w1"),)))
+    table.do(c.Relocate((c.Move("pinned", "w2", loose=True),)))
+    shape = queries.get_shape(table.db, table.value("pinned", "shape"))
+    assert (shape.toward, shape.pin) == ("w2", "w1")
+    table.do(c.Relocate((c.Move("pinned", loose=True),)))
+    assert queries.get_shape(table.db, table.value("pinned", "shape")).toward is None
+
+
+def test_one_action_of_a_service_is_moved_and_letting_go_stops_none(table: Table) -> None:
+    table.add("s", kind="service", limit=3)
+    tokens = [table.award("s") for _ in range(3)]
+    for token in tokens:
+        table.start(token)
+    table.do(c.Relocate((c.Move("s", "w2", "w1", loose=True, token=tokens[1]),)))
+    stopping = table.db.execute("SELECT token FROM live WHERE state = 'stopping'").fetchall()
+    assert stopping == [(tokens[1],)]
+    table.do(c.Relocate((c.Move("s", loose=True),)))
+    assert table.told == ["task.updated"]
+
+
+def test_what_is_over_is_killed_already(table: Table) -> None:
+    token = table.running("t")
+    table.finish(token)
+    assert table.do(c.Kill(("t",))).done == 1
+    assert table.state("t") == "succeeded"
+
+
 def test_a_job_stopped_by_drain_goes_back_as_relocated(table: Table) -> None:
     table.finish(table.running("t"), 2)
     assert (table.state("t"), table.told) == ("pending", ["task.relocated"])

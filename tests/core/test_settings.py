@@ -10,9 +10,9 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.commands import QueueChanges
-from quvatlh.core.model import Code, HtbClass, QueueSettings, Rate, Retry, TaskState, TokenScope
+from quvatlh.core.model import Code, HtbClass, QueueSettings, Rate, Retry, ScheduleSpec, TaskSpec, TaskState, TokenScope
 from quvatlh.core.results import Ok, Versioned, Worked
-from tests.core.table import Table
+from tests.core.table import WORK, Table
 
 
 @pytest.fixture
@@ -118,6 +118,20 @@ def test_a_policy_has_a_new_version_when_its_source_changes(table: Table) -> Non
     answers = [table.do(c.PutPolicy("p", source)) for source in ("one", "one", "two", "one")]
     assert answers == [Versioned(1), Versioned(1), Versioned(2), Versioned(3)]
     assert queries.policies(table.db, "p")[0].source == "one"
+
+
+def test_a_policy_that_an_announce_or_a_schedule_names_is_not_deleted(table: Table) -> None:
+    table.do(c.PutPolicy("p", "function() end"))
+    table.add("t", announce=Code(name="p"))
+    assert table.do(c.DeletePolicy("p")).code == "not_empty"
+    table.do(c.Delete(("t",)))
+    table.do(c.PurgeQueue("default", ("deleted",)))
+    spec = ScheduleSpec(TaskSpec(WORK, announce=Code(name="p")), every_ms=1000)
+    assert isinstance(table.do(c.PutSchedule("s", spec, None)), Versioned)
+    assert "schedule s" in table.do(c.DeletePolicy("p")).detail
+    table.do(c.DeleteSchedule("s"))
+    assert table.do(c.DeletePolicy("p")) == Ok()
+    assert table.do(c.PutSchedule("s", spec, None)).errors[0].path == "task.announce.name"
 
 
 def test_a_policy_that_tasks_name_is_not_deleted(table: Table) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.core import queries
+from quvatlh.core import limits, market, queries
 from quvatlh.core.model import WorkerFacts
 from quvatlh.core.results import Ok, Opened
 from tests.core.table import Table
@@ -59,8 +59,16 @@ def test_only_the_same_directory_may_follow_while_leases_run(table: Table) -> No
     assert code(opened(table, "s3", "copy", silent=True)) == "ok"
 
 
+@pytest.mark.parametrize(("isolated", "directory"), [(False, "d"), (True, "other")])
+def test_others_are_not_whatever_was_believed(table: Table, isolated: bool, directory: str) -> None:
+    opened(table, "s1", directory, isolated=isolated)
+    token = table.award(table.add("t"), "w", "s1")
+    opened(table, "s2", silent=True, ended=True)
+    assert [live.token for live in queries.live_actions(table.db)] == [token]
+
+
 def test_the_actions_of_an_executor_that_surely_ended_are_lost_at_once(table: Table) -> None:
-    opened(table, "s1")
+    opened(table, "s1", isolated=True)
     token = table.award(table.add("t"), "w", "s1")
     opened(table, "s2", silent=True, ended=True)
     assert (table.state("t"), table.value("t", "deaths")) == ("pending", 1)
@@ -98,3 +106,77 @@ def test_a_worker_is_shown_as_it_is(table: Table) -> None:
     assert (table.told, queries.workers(table.db)[0].state) == (["worker.lost"], "lost")
     assert code(table.do(c.Presence("w", "s0", up=True))) == "stale_token"
     assert code(table.do(c.PatchWorker("nobody", changes))) == "not_found"
+
+
+def drains(table: Table) -> str:
+    return queries.workers(table.db)[0].state
+
+
+def test_a_persons_drain_outlives_sessions_and_the_daemons_own_does_not(table: Table) -> None:
+    opened(table, "s1")
+    table.do(c.PatchWorker("w", c.WorkerChanges(leaving=True)))
+    assert (table.told, drains(table)) == (["worker.changed", "worker.draining"], "draining")
+    table.do(c.PatchWorker("w", c.WorkerChanges(draining=True)))
+    assert table.told == ["worker.changed"]
+    opened(table, "s2", silent=True)
+    assert (table.told, drains(table)) == (["session.opened", "worker.draining"], "draining")
+    table.do(c.PatchWorker("w", c.WorkerChanges(draining=False)))
+    assert (table.told, drains(table)) == (["worker.changed", "worker.up"], "up")
+    table.do(c.PatchWorker("w", c.WorkerChanges(leaving=True)))
+    opened(table, "s3", silent=True)
+    assert (table.told, drains(table)) == (["session.opened", "worker.up"], "up")
+
+
+def test_a_daemon_that_finds_its_executor_alive_does_not_leave_any_more(table: Table) -> None:
+    opened(table, "s1")
+    table.do(c.PatchWorker("w", c.WorkerChanges(leaving=True)))
+    assert opened(table, "s1") == Opened(0)
+    assert (table.told, drains(table)) == (["worker.up"], "up")
+    table.do(c.PatchWorker("w", c.WorkerChanges(draining=True)))
+    opened(table, "s1")
+    assert (table.told, drains(table)) == ([], "draining")
+
+
+def test_services_leave_a_worker_that_drains_at_once_and_jobs_do_not(table: Table) -> None:
+    opened(table, "s1")
+    table.award(table.add("job"), "w", "s1")
+    token = table.award(table.add("service", kind="service"), "w", "s1")
+    table.start(token, "s1")
+    table.do(c.PatchWorker("w", c.WorkerChanges(draining=True)))
+    assert table.told == ["worker.changed", "worker.draining", "action.stopping"]
+    assert table.finish(token, 2, "s1").refused == {}
+    assert (table.told, table.state("service"), table.value("service", "due_at")) == (
+        ["task.relocated"],
+        "pending",
+        None,
+    )
+    assert table.state("job") == "claimed"
+
+
+def test_a_worker_that_was_lost_for_a_day_leaves_the_table(table: Table) -> None:
+    opened(table, "s1")
+    token = table.award(table.add("t"), "w", "s1")
+    table.do(c.Presence("w", "s1", up=False))
+    table.later(limits.LOST_MS)
+    assert table.do(c.ForgetWorkers()).done == 0, "it owns something"
+    table.do(c.Lost((c.Loss(token),)))
+    table.do(c.EndSession("s1"))
+    assert market.chores_due(table.db, table.now)[-1:] == [c.ForgetWorkers()]
+    assert table.do(c.ForgetWorkers()).done == 1
+    assert table.told == ["worker.forgotten"]
+    assert (queries.workers(table.db), queries.get_session(table.db, "s1")) == ([], None)
+    assert market.chores_due(table.db, table.now) == []
+
+
+def test_one_that_came_back_in_time_stays(table: Table) -> None:
+    opened(table, "s1")
+    table.do(c.EndSession("s1"))
+    table.later(limits.LOST_MS - 1)
+    assert table.do(c.ForgetWorkers()).done == 0
+    opened(table, "s2")
+    table.do(c.Presence("w", "s2", up=False))
+    table.do(c.Presence("w", "s2", up=True))
+    table.do(c.EndSession("s2"))
+    table.later(1)
+    assert table.do(c.ForgetWorkers()).done == 0
+    assert len(queries.workers(table.db)) == 1

@@ -159,6 +159,10 @@ class FakeLog:
         self._set_role(Role(self._role.term + 1, master, acting=False))
         self._give_up("not master any more", "no_master")
 
+    def join(self, membership: Membership) -> None:
+        """From now on it is one of these."""
+        self._membership = membership
+
     def elect(self) -> None:
         """This node leads a new term, and has applied its no-op."""
         term = self._role.term + 1

@@ -34,6 +34,7 @@ from quvatlh.service.pool import (
     TaskQuery,
     Turn,
 )
+from quvatlh.service.wire import Line
 from tests.fakes.gate import known
 from tests.fakes.market import FINISHED, FakeMarket
 
@@ -186,6 +187,11 @@ class FakePool(FakeMarket):
     async def backup(self, call: Call) -> Backup:
         await self._enter(call)
         return Backup(self.index, _pieces([b"state ", b"of the ", b"pool"]), 17)
+
+    async def connect(self, call: Call, line: Line) -> None:
+        """An echo."""
+        while (frame := await line.receive()) is not None:
+            await line.send(frame)
 
     async def tokens(self, call: Call) -> Sequence[Json]:
         await self._enter(call)

@@ -1,4 +1,4 @@
-"""One node's services on fakes: the real core behind a log in memory, a runner without processes, a clock that stands."""
+"""One node's services on fakes: the real core behind a log in memory, an executor without processes, a clock that stands."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from quvatlh.codec import Values
+from quvatlh.core import commands as c
 from quvatlh.core.invariants import check_invariants
-from quvatlh.ports import Entry, Member, Role
+from quvatlh.core.results import Awarded
+from quvatlh.ports import Entry, Member, Membership, Role
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey, Unavailable
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from tests.fakes.clock import FakeClock
 from tests.fakes.entropy import FakeEntropy
+from tests.fakes.executor import FakeHost, FakeProcess
+from tests.fakes.judge import FakeJudge
 from tests.fakes.log import FakeLog
 from tests.fakes.peers import Switchboard
-from tests.runner.fake import FakeRunner
 
 PATIENCE_S = 10.0
 CODEC = Values()
@@ -32,34 +35,75 @@ FULL = (100 * 2**20, 20 * 2**30)
 class Stand:
     """Of one node."""
 
-    def __init__(self, directory: Path, name: str, switchboard: Switchboard, *, slots: int, seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        switchboard: Switchboard,
+        *,
+        slots: int,
+        seed: int,
+        isolated: bool = False,
+        **options: Any,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.clock = FakeClock()
         self.state = State(CODEC)
         self.machine = self.state.open(str(directory))
-        self.log = FakeLog(
-            self.machine, clock=self.clock, node=Member(name, name, f"{name}:7421", f"{name}:7420"), acting=False
-        )
-        self.runner = FakeRunner(self.clock)
+        self.log = FakeLog(self.machine, clock=self.clock, node=_member(name), acting=False)
+        self.entropy = FakeEntropy(seed)
+        self.host = FakeHost(self.clock, self.entropy, isolated=isolated)
+        self.judge = FakeJudge(self.clock)
+        self.notes: list[tuple[str, dict[str, Any]]] = []
         self.room = ROOMY
         self.fatal: list[BaseException] = []
         self.mirrors: list[Mirror] = []
         self.committed = 0
         """What this node has heard of."""
         self.peers = switchboard.join(name)
+        self.options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0, **options)
+        self._make()
+
+    def _make(self) -> None:
+        """A daemon."""
+        self.executor = self.host.executor(self.name)
         world = World(
             self.log,
             self.peers,
-            self.runner,
+            self.executor,
+            self.judge,
             self.clock,
-            FakeEntropy(seed),
+            self.entropy,
             lambda: self.room,
             LogFacts(lambda: self.committed),
+            note=lambda text, **fields: self.notes.append((text, fields)),
         )
-        options = Options(name, str(directory), slots, token="the admin token", drain_s=0.0)
-        self.node = Node(options, world, self.state, CODEC, on_fatal=self.fatal.append)
+        self.node = Node(self.options, world, self.state, CODEC, on_fatal=self.fatal.append)
         self.pool = self.node.pool
+
+    async def crash(self) -> None:
+        """The daemon is killed; what its executor does is the executor's business."""
+        await self.node.stop()
+        self.log._listeners.remove(self.node.feed)
+
+    def begin(self) -> None:
+        """Another daemon on the same data directory."""
+        self._make()
+        self.node.start()
+
+    @property
+    def process(self) -> FakeProcess:
+        """The living executor."""
+        assert self.host.process is not None
+        return self.host.process
+
+    def running(self) -> list[str]:
+        """Actions that are processes now."""
+        return [] if self.host.process is None else self.host.process.running()
+
+    def end(self, name: str, exit_code: int = 0) -> None:
+        self.process.end(name, exit_code)
 
     async def add(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> str:  # noqa: A002
         return (await self.added(call=call, id=id, **spec)).ids[0]
@@ -96,7 +140,16 @@ class Stand:
 
     async def working(self) -> None:
         """Its worker has a session."""
-        await self.until(lambda: self.node.session.is_open, "there is no session")
+        await self.until(lambda: self.node.session.is_confirmed, "there is no session")
+
+    async def claim(self, task: str) -> int:
+        """Award it here, whatever is free; the token."""
+        (seq,) = self.machine.db.execute("SELECT seq FROM task WHERE id = ?", (task,)).fetchone()
+        award = c.Award(seq, self.name, self.node.session.id or "")
+        written = await self.node.door.propose(c.Awards((award,)), 1)
+        assert isinstance(written.answer, Awarded)
+        assert not written.answer.refused, written.answer
+        return written.answer.tokens[0]
 
     def live(self) -> list[tuple[Any, ...]]:
         return self.machine.db.execute("SELECT token, worker FROM live ORDER BY token").fetchall()
@@ -104,6 +157,10 @@ class Stand:
     def check(self) -> None:
         assert self.fatal == []
         assert check_invariants(self.machine.db) == []
+
+
+def _member(name: str) -> Member:
+    return Member(name, name, f"{name}:7421", f"{name}:7420")
 
 
 class Mirror:
@@ -142,9 +199,11 @@ def asked(deadline_ms: int = 5000, *, consistent: bool = False, key: str | None 
 
 
 @contextlib.asynccontextmanager
-async def one(directory: Path, *, slots: int = 2, elect: bool = True) -> AsyncIterator[Stand]:
+async def one(
+    directory: Path, *, slots: int = 2, elect: bool = True, isolated: bool = False, **options: Any
+) -> AsyncIterator[Stand]:
     """A cluster of one."""
-    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1)
+    stand = Stand(directory, "n1", Switchboard(), slots=slots, seed=1, isolated=isolated, **options)
     stand.node.start()
     if elect:
         stand.log.elect()
@@ -156,22 +215,27 @@ async def one(directory: Path, *, slots: int = 2, elect: bool = True) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def two(directory: Path, *, slots: int = 2) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
+async def two(directory: Path, *, slots: int = 2, **options: Any) -> AsyncIterator[tuple[Stand, Stand, Switchboard]]:
     """A master and a follower."""
-    async with several(directory, 2, slots=slots) as (stands, switchboard):
+    async with several(directory, 2, slots=slots, **options) as (stands, switchboard):
         master, follower = stands
         yield master, follower, switchboard
 
 
 @contextlib.asynccontextmanager
-async def several(directory: Path, count: int, *, slots: int = 2) -> AsyncIterator[tuple[list[Stand], Switchboard]]:
+async def several(
+    directory: Path, count: int, *, slots: int = 2, **options: Any
+) -> AsyncIterator[tuple[list[Stand], Switchboard]]:
     """A cluster; the first is its master."""
     switchboard = Switchboard()
     stands = [
-        Stand(directory / name, name, switchboard, slots=slots, seed=seed)
+        Stand(directory / name, name, switchboard, slots=slots, seed=seed, **options)
         for seed, name in enumerate((f"n{n + 1}" for n in range(count)), 1)
     ]
     master, *followers = stands
+    members = Membership("cluster1", tuple(_member(stand.name) for stand in stands))
+    for stand in stands:
+        stand.log.join(members)
     for stand in reversed(stands):
         stand.node.start()
     lead(master, followers)

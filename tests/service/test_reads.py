@@ -41,9 +41,9 @@ def test_plain_text_of_others_is_standard_output() -> None:
 
 
 async def ended(stand: Stand, event: ActionFinished) -> None:
-    for listener in stand.runner._listeners:
+    for listener in stand.executor._listeners:
         listener.finished(event)
-    stand.runner._live.pop(event.action_id)
+    stand.process.held.pop(event.action_id)
 
 
 async def running(stand: Stand, other: Stand | None = None) -> str:
@@ -141,7 +141,7 @@ def _written(stand: Stand, data: bytes) -> None:
         if stdout_offset < len(data):
             yield OutputChunk("stdout", stdout_offset, data[stdout_offset:])
 
-    stand.runner.follow = follow  # type: ignore[method-assign]
+    stand.executor.follow = follow  # type: ignore[method-assign]
 
 
 async def test_an_unknown_action_is_named(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_a_wait_ends_with_the_task_or_with_its_time(tmp_path: Path) -> Non
         assert (await stand.pool.task(asked(), task, 20))["state"] == "running"
         waiting = asyncio.create_task(stand.pool.task(asked(), task, 60_000))
         await asyncio.sleep(0.05)
-        stand.runner.end("a1")
+        stand.end("a1")
         assert (await asyncio.wait_for(waiting, 5))["state"] == "succeeded"
         assert stand.node.feed._changes == {}
 

@@ -9,6 +9,7 @@ from quvatlh.core import commands as c
 from quvatlh.service import asks
 from quvatlh.service.pool import Turn
 from quvatlh.service.presence import SILENT_S
+from tests.fakes.judge import NEVER
 from tests.service.stand import asked, one, two
 
 
@@ -16,9 +17,9 @@ async def test_a_task_is_awarded_run_and_done(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
         task = await stand.add()
-        await stand.until(stand.runner.live)
-        (name,) = stand.runner.live()
-        stand.runner.end(name)
+        await stand.until(stand.running)
+        (name,) = stand.running()
+        stand.end(name)
         record = await stand.pool.task(asked(), task, 5000)
         assert (record["state"], record["attempts"], record["actions"][0]["worker"]) == ("succeeded", 1, "n1")
 
@@ -29,10 +30,10 @@ async def test_no_more_run_than_there_are_slots_and_the_rest_follows(tmp_path: P
         tasks = [await stand.add() for _ in range(5)]
         seen = 0
         while any(stand.peek(task) != "succeeded" for task in tasks):
-            await stand.until(stand.runner.live)
-            assert len(stand.runner.live()) <= 2
+            await stand.until(stand.running)
+            assert len(stand.running()) <= 2
             assert len(stand.live()) <= 2
-            stand.runner.end(min(stand.runner.live()))
+            stand.end(min(stand.running()))
             seen += 1
             await asyncio.sleep(0.01)
         assert seen == 5
@@ -55,7 +56,7 @@ async def test_tags_and_queues_decide_who_may(tmp_path: Path) -> None:
         held = [
             await stand.add(tags=["gpu"]),
             await stand.add(tags=["!node=n*"]),
-            await stand.add(policy={"source": "x"}),
+            await stand.add(policy={"source": NEVER}),
         ]
         free = await stand.add(tags=["worker=n1", "node=n*"])
         await stand.until_state(free, "running")
@@ -68,8 +69,8 @@ async def test_a_queue_limit_holds_and_the_next_starts_when_one_ends(tmp_path: P
         tasks = [await stand.add(queue="q", queue_limit=1) for _ in range(3)]
         for task in tasks:
             await stand.until_state(task, "running")
-            assert len(stand.runner.live()) == 1
-            stand.runner.end(next(iter(stand.runner.live())))
+            assert len(stand.running()) == 1
+            stand.end(next(iter(stand.running())))
         await stand.until_state(tasks[-1], "succeeded")
 
 
@@ -86,7 +87,7 @@ async def test_a_limit_by_name_passes_over_and_does_not_hold_up_others(tmp_path:
         await asyncio.sleep(0.2)
         assert stand.peek(second) == "pending"
         assert stand.machine.applied_index == before, "it is proposed again and again"
-        stand.runner.end("a1")
+        stand.end("a1")
         await stand.until_state(second, "running")
 
 
@@ -94,8 +95,8 @@ async def test_a_start_is_reported_only_of_what_still_runs(tmp_path: Path) -> No
     async with one(tmp_path) as stand:
         await stand.working()
         short, long = await stand.add(), await stand.add()
-        await stand.until(lambda: len(stand.runner.live()) == 2)
-        stand.runner.end("a1")
+        await stand.until(lambda: len(stand.running()) == 2)
+        stand.end("a1")
         await stand.until_state(short, "succeeded")
         assert stand.peek(long) == "claimed"
         await stand.until_state(long, "running")
@@ -105,8 +106,8 @@ async def test_a_failure_is_told_and_retried_after_its_wait(tmp_path: Path) -> N
     async with one(tmp_path) as stand:
         await stand.working()
         task = await stand.add(retry={"first_ms": 500, "jitter_permille": 0})
-        await stand.until(stand.runner.live)
-        stand.runner.end("a1", 3)
+        await stand.until(stand.running)
+        stand.end("a1", 3)
         await stand.until_state(task, "retrying")
         record = await stand.pool.task(asked(), task)
         assert record["error"] == {"code": "exit", "text": "exit status 3"}
@@ -129,18 +130,18 @@ async def test_a_deleted_task_is_stopped(tmp_path: Path) -> None:
         task = await stand.add()
         await stand.until_state(task, "running")
         await stand.pool.act(asked(), Turn("delete"), [task])
-        await stand.until(lambda: not stand.runner.live() and not stand.live())
+        await stand.until(lambda: not stand.running() and not stand.live())
         assert stand.peek(task) == "deleted"
 
 
 async def test_a_finish_outlives_the_master(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
-        stand.node._reports.deadline_s = 0.02
+        stand.node.workplace.reports.deadline_s = 0.02
         task = await stand.add()
         await stand.until_state(task, "running")
         stand.log.depose(None)
-        stand.runner.end("a1")
+        stand.end("a1")
         await asyncio.sleep(0.1)
         stand.log.elect()
         await stand.until_state(task, "succeeded")
@@ -151,13 +152,15 @@ async def test_an_action_ends_here_when_its_lease_is_over(tmp_path: Path) -> Non
         await stand.working()
         task = await stand.add()
         await stand.until_state(task, "running")
-        stand.log.depose(None)
+        await stand.node.tree.stop("session")
+        await stand.node.session.beat()
+        await asyncio.sleep(0.01)
         stand.clock.advance(1.9)
-        stand.node.worker._end_expired()
-        assert stand.runner.live()
+        stand.process.look()
+        assert stand.running()
         stand.clock.advance(0.2)
-        stand.node.worker._end_expired()
-        assert not stand.runner.live()
+        stand.process.look()
+        assert not stand.running()
 
 
 async def test_a_silent_workers_tasks_go_to_another(tmp_path: Path) -> None:
@@ -171,16 +174,16 @@ async def test_a_silent_workers_tasks_go_to_another(tmp_path: Path) -> None:
         switchboard.cut("n2")
         for _ in range(3):
             master.clock.advance(SILENT_S / 2)
-            await master.node.session._beat()
+            await master.node.session.beat()
         follower.clock.advance(3)
         await master.node.presence._look()
         await master.until_state(lost, "pending")
         assert [task for task in tasks if master.peek(task) == "running"] == [task for task in tasks if task != lost]
-        master.runner.end(next(iter(master.runner.live())))
+        master.end(next(iter(master.running())))
         await master.until_state(lost, "running")
         assert [worker for _, worker in master.live()] == ["n1"]
-        follower.node.worker._end_expired()
-        assert not follower.runner.live(), "the old owner still runs it"
+        follower.process.look()
+        assert not follower.running(), "the old owner still runs it"
 
 
 async def test_a_lease_is_not_over_before_its_time_by_the_masters_count(tmp_path: Path) -> None:
@@ -189,7 +192,7 @@ async def test_a_lease_is_not_over_before_its_time_by_the_masters_count(tmp_path
         task = await master.add(tags=["node=n2"], lease_ms=10_000)
         await master.until_state(task, "running")
         master.clock.advance(1)
-        await follower.node.session._beat()
+        await follower.node.session.beat()
         switchboard.cut("n2")
         master.clock.advance(10.3)
         await master.node.presence._look()
@@ -236,9 +239,9 @@ async def test_a_session_that_ended_is_opened_anew_and_its_actions_end(tmp_path:
         await stand.until_state(task, "running")
         token = stand.live()[0][0]
         await stand.node.door.write(asks.Do(c.Lost((c.Loss(token),))), 1)
-        await stand.until(lambda: not stand.runner.live() or "a1" not in stand.runner.live())
+        await stand.until(lambda: not stand.running() or "a1" not in stand.running())
         await stand.until_state(task, "running")
-        stand.runner.end("a2")
+        stand.end("a2")
         await stand.until_state(task, "succeeded")
         await stand.node.door.write(asks.Do(c.EndSession(old or "")), 1)
         await stand.until(lambda: stand.node.session.id not in {None, old})
@@ -250,9 +253,11 @@ async def test_with_the_session_its_actions_end(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
         await stand.until_state(await stand.add(), "running")
-        stand.node.session.over()
-        assert not stand.runner.live()
-        assert stand.node.worker.held == 0
+        executor, session = stand.process, stand.node.session.id
+        stand.node.session.over(session or "")
+        await stand.until(lambda: not executor.alive)
+        assert executor.running() == []
+        await stand.until(lambda: stand.host.process not in {None, executor}, "no new executor")
 
 
 async def test_stopped_in_order_it_gives_its_work_to_others_and_ends_its_session(tmp_path: Path) -> None:

@@ -10,7 +10,17 @@ from __future__ import annotations
 from msgspec import Struct
 
 from quvatlh.core.commands.base import Changes, Command, Part, Request
-from quvatlh.core.commands.chores import CheckDigest, Elected, Expire, Forget, Nothing, Promote, Rerank, Sweep
+from quvatlh.core.commands.chores import (
+    CheckDigest,
+    Elected,
+    Expire,
+    Forget,
+    ForgetWorkers,
+    Nothing,
+    Promote,
+    Rerank,
+    Sweep,
+)
 from quvatlh.core.commands.owners import (
     Announce,
     Award,
@@ -75,6 +85,7 @@ __all__ = [
     "Finish",
     "Fire",
     "Forget",
+    "ForgetWorkers",
     "GiveBack",
     "Item",
     "Kill",
@@ -122,6 +133,7 @@ AnyCommand = (
     | PutQueue | PatchQueue | DeleteQueue | PurgeQueue | PutClass | DeleteClass | SetRanks
     | PutSchedule | PauseSchedule | DeleteSchedule | Fire | SkipSlots | PutPolicy | DeletePolicy | PutToken | RevokeToken
     | Promote | Expire | Forget | Sweep | Rerank | CheckDigest | Elected | Nothing
+    | ForgetWorkers
 )  # fmt: skip
 
 

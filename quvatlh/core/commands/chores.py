@@ -34,6 +34,12 @@ class Sweep(Command, frozen=True, tag="sweep"):
     limit: Annotated[int, Meta(ge=1, le=limits.ADD_TASKS_MAX)] = limits.BATCH_MAX
 
 
+class ForgetWorkers(Command, frozen=True, tag="forget_workers"):
+    """Workers that were lost long ago and own nothing leave the table."""
+
+    limit: Annotated[int, Meta(ge=1, le=limits.BATCH_MAX)] = limits.BATCH_MAX
+
+
 class Rerank(Command, frozen=True, tag="rerank"):
     """After a change of discipline, the next tasks of the queue get their new place."""
 

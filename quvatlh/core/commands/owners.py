@@ -147,7 +147,10 @@ class WorkerChanges(Changes, frozen=True):
     slots: Count | UnsetType = UNSET
     queues: Names | UnsetType = UNSET
     draining: bool | UnsetType = UNSET
+    """A person's wish: it outlives sessions."""
     facts: dict[str, Any] | UnsetType = UNSET
+    leaving: bool | UnsetType = UNSET
+    """Its daemon stops: until the next session, or until it says otherwise."""
 
 
 class PatchWorker(Command, frozen=True, tag="patch_worker"):

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from quvatlh.core import limits
 from quvatlh.core.commands.base import Blob, Changes, Command, Part, TaskIds
-from quvatlh.core.model import Id, Name, Names, Positive, Signed, SpanMs, TaskSpec, TimeMs
+from quvatlh.core.model import Id, Name, Names, Positive, Serial, Signed, SpanMs, TaskSpec, TimeMs
 
 
 class NewTask(Struct, frozen=True, array_like=True):
@@ -53,6 +53,11 @@ class Move(Part, frozen=True):
     id: Id
     to: Name | None = None
     from_worker: Name | None = None
+    loose: bool = False
+    """`to` is where it should go next, and binds it no longer: not after its next award, and not while that worker is
+    gone. Without `to`: it is let go of there, and nothing is stopped."""
+    token: Serial = 0
+    """Only this action of it; 0: all that `from_worker` names."""
 
 
 class Relocate(Command, frozen=True, tag="relocate"):

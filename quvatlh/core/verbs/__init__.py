@@ -50,6 +50,7 @@ VERBS: Mapping[type, Verb] = {
     c.Expire: chores.expire,
     c.Forget: chores.forget,
     c.Sweep: chores.sweep,
+    c.ForgetWorkers: workers.forget_workers,
     c.Rerank: queues.rerank,
     c.CheckDigest: chores.check_digest,
     c.Elected: chores.elected,

@@ -26,13 +26,20 @@ def put_policy(unit: Unit, command: PutPolicy) -> Versioned:
 
 
 def delete_policy(unit: Unit, command: DeletePolicy) -> Ok | Rejection:
-    """Not while a task in the table names it: that one could never be placed."""
-    sql = "SELECT 1 FROM shape WHERE body ->> '$.policy.name' = ? LIMIT 1"
+    """Not while a task in the table or a schedule names it: that one could never be placed, or not announce itself."""
+    sql = "SELECT 1 FROM shape WHERE body ->> '$.policy.name' = ?1 OR body ->> '$.announce' = ?1 LIMIT 1"
+    planned = (
+        "SELECT name FROM schedule WHERE spec ->> '$.task.policy.name' = ?1 OR spec ->> '$.task.announce.name' = ?1 "
+        "ORDER BY name LIMIT 1"
+    )
     unit.flush_tasks()
     if unit.db.execute("SELECT 1 FROM policy WHERE name = ?", (command.name,)).fetchone() is None:
         return Rejection("not_found", f"there is no policy named {command.name}")
     if unit.db.execute(sql, (command.name,)).fetchone() is not None:
         return Rejection("not_empty", f"tasks name policy {command.name}")
+    schedule = unit.db.execute(planned, (command.name,)).fetchone()
+    if schedule is not None:
+        return Rejection("not_empty", f"schedule {schedule[0]} names policy {command.name}")
     unit.db.execute("DELETE FROM policy WHERE name = ?", (command.name,))
     unit.tell("policy.changed", command.name, "deleted")
     return Ok()

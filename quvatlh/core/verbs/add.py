@@ -146,8 +146,9 @@ def _insert(
 def _shape_id(unit: Unit, spec: TaskSpec) -> int:
     """Nearly all tasks ask for nothing but an adapter: those shapes are looked up once an entry."""
     adapter = spec.work.adapter
-    if spec.tags or spec.policy is not None or spec.slots != 1:
-        return unit.shape_id(Shape(spec.tags, adapter, spec.slots, spec.policy))
+    announce = None if spec.announce is None else spec.announce.name
+    if spec.tags or spec.policy is not None or spec.slots != 1 or announce is not None:
+        return unit.shape_id(Shape(spec.tags, adapter, spec.slots, spec.policy, announce=announce))
     number = unit.plain_shapes.get(adapter)
     if number is None:
         number = unit.plain_shapes[adapter] = unit.shape_id(Shape(adapter=adapter))

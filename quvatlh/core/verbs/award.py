@@ -185,12 +185,13 @@ def _is_plain(unit: Unit, task: TaskRow) -> bool:
         and task.unique_key is None
         and task.keep_ms is None
         and unit.shapes.get(task.shape).avoid is None
+        and unit.shapes.get(task.shape).toward is None
     )
 
 
 def _unpin(unit: Unit, task: TaskRow) -> None:
     """What a relocation asked for has happened; only a job's pin stays."""
     shape = unit.shapes.get(task.shape)
-    after = msgspec.structs.replace(shape, avoid=None, pin=None if task.service else shape.pin)
+    after = msgspec.structs.replace(shape, avoid=None, toward=None, pin=None if task.service else shape.pin)
     if after != shape:
         task.shape = unit.shape_id(after)

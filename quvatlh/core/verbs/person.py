@@ -88,9 +88,11 @@ def _delete(unit: Unit, task: TaskRow) -> bool:
 
 
 def _kill(unit: Unit, task: TaskRow) -> bool:
-    """A service's instances end and are replaced; a job has failed."""
+    """A service's instances end and are replaced; a job has failed. What is over is as asked already."""
+    if task.finished:
+        return True
     if task.service:
-        return not task.finished and ending.stop(unit, task, _actions(unit, task), "kill") > 0
+        return ending.stop(unit, task, _actions(unit, task), "kill") > 0
     if (task.state, "kill") not in transitions.TASK:
         return False
     was = copy(task)
@@ -122,16 +124,24 @@ def _worker_exists(unit: Unit, name: str) -> bool:
 def _relocate(unit: Unit, task: TaskRow, move: Move) -> bool:
     if task.finished:
         return False
+    if move.loose and move.to is None:
+        was = copy(task)
+        task.shape = unit.shape_id(msgspec.structs.replace(unit.shapes.get(task.shape), toward=None))
+        unit.store(task, was)
+        unit.tell_task("task.updated", task)
+        return True
     actions = [
         action
         for action in _actions(unit, task)
-        if move.from_worker in {None, action.worker} and action.worker != move.to
+        if move.from_worker in {None, action.worker} and move.token in {0, action.token} and action.worker != move.to
     ]
     if task.once and any(action.started_at is not None for action in actions):
         return False
     was = copy(task)
     avoid = None if move.to is not None or not actions else actions[0].worker
-    shape = msgspec.structs.replace(unit.shapes.get(task.shape), pin=move.to, avoid=avoid)
+    before = unit.shapes.get(task.shape)
+    pin, toward = (before.pin, move.to) if move.loose else (move.to, None)
+    shape = msgspec.structs.replace(before, pin=pin, avoid=avoid, toward=toward)
     task.shape = unit.shape_id(shape)
     ending.stop(unit, task, actions, "relocate")
     unit.store(task, was)

@@ -48,10 +48,10 @@ def put(unit: Unit, command: PutSchedule) -> Versioned | Rejection:
     text = json_text(command.spec)
     if text is None:
         return Rejection("invalid", "the task's work holds what has no form in JSON")
-    policy = command.spec.task.policy
-    if policy is not None and policy.name is not None and not policy_exists(unit, policy):
-        error = FieldError("task.policy.name", f"there is no policy named {policy.name}")
-        return Rejection("invalid", "unknown policy", (error,))
+    for field, code in (("policy", command.spec.task.policy), ("announce", command.spec.task.announce)):
+        if code is not None and code.name is not None and not policy_exists(unit, code):
+            error = FieldError(f"task.{field}.name", f"there is no policy named {code.name}")
+            return Rejection("invalid", "unknown policy", (error,))
     version = unit.take("schedule")
     next_at = None if command.spec.paused else command.next_ms
     unit.db.execute(

@@ -6,15 +6,19 @@ import msgspec
 from msgspec import UNSET
 
 from quvatlh.core import limits
-from quvatlh.core.commands import EndSession, OpenSession, PatchWorker, Presence, WorkerChanges
+from quvatlh.core.commands import EndSession, ForgetWorkers, OpenSession, PatchWorker, Presence, WorkerChanges
 from quvatlh.core.model import WorkerFacts
 from quvatlh.core.rejections import Rejection
-from quvatlh.core.results import Ok, Opened
+from quvatlh.core.results import Ok, Opened, Worked
 from quvatlh.core.rows import json_text
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import ending
 
 _FACTS = msgspec.json.Decoder(WorkerFacts)
+BY_PERSON, BY_DAEMON = 1, 2
+"""Bits of `draining`: who wishes that the worker takes nothing new. A person's wish outlives sessions."""
+LOST_FACT = "lost/"
+"""Before a worker's name: the fact that says since when it is lost."""
 
 
 def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
@@ -25,6 +29,7 @@ def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
     same = unit.db.execute("SELECT worker, ended, floor FROM session WHERE id = ?", (command.session,)).fetchone()
     if same is not None:
         if same[:2] == (command.worker, 0):
+            _stays(unit, command.worker)
             return Opened(same[2])
         return Rejection("conflict", f"session {command.session} was used before")
     worker = unit.db.execute("SELECT session FROM worker WHERE name = ?", (command.worker,)).fetchone()
@@ -32,18 +37,53 @@ def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
         refusal = _refusal(unit, command, worker[0])
         if refusal is not None:
             return refusal
-        _replace(unit, worker[0], lose=command.ended)
+        _replace(unit, worker[0], lose=command.ended and _was_isolated(unit, worker[0], command.directory))
     floor = unit.last("token")
     row = (command.session, command.worker, command.secret_hash, command.directory, command.isolated, unit.now, floor)
     unit.db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
     unit.db.execute(
-        "INSERT INTO worker VALUES (?, ?, 'up', 0, ?) ON CONFLICT DO UPDATE SET session = excluded.session, "
-        "state = 'up', draining = 0, facts = excluded.facts",
-        (command.worker, command.session, facts),
+        "INSERT INTO worker VALUES (?1, ?2, 'up', 0, ?3) ON CONFLICT DO UPDATE SET session = excluded.session, "
+        "state = 'up', draining = draining & ?4, facts = excluded.facts",
+        (command.worker, command.session, facts, BY_PERSON),
     )
+    _found(unit, command.worker)
     unit.tell("session.opened", command.worker, "up", more={"session": command.session, "token": floor})
-    unit.tell("worker.up", command.worker, "up")
+    draining = unit.db.execute("SELECT draining FROM worker WHERE name = ?", (command.worker,)).fetchone()[0]
+    shown = _state("up", draining=bool(draining))
+    unit.tell(f"worker.{shown}", command.worker, shown)
     return Opened(floor)
+
+
+def _stays(unit: Unit, worker: str) -> None:
+    """The same executor under another daemon: the one that was leaving is gone."""
+    row = unit.db.execute("SELECT state, draining FROM worker WHERE name = ?", (worker,)).fetchone()
+    if row is not None and row[1] & BY_DAEMON:
+        _drain(unit, worker, row[0], row[1], row[1] & ~BY_DAEMON)
+
+
+def _drain(unit: Unit, worker: str, state: str, before: int, after: int) -> None:
+    unit.db.execute("UPDATE worker SET draining = ? WHERE name = ?", (after, worker))
+    if bool(before) == bool(after):
+        return
+    unit.tell("worker.draining" if after else "worker.up", worker, _state(state, draining=bool(after)))
+    if after:
+        _move_services(unit, worker)
+
+
+def _move_services(unit: Unit, worker: str) -> None:
+    """A job may finish here; a service never does."""
+    for action in unit.select_live("WHERE worker = ? AND service = 1", worker):
+        task = unit.tasks([action.task])[action.task]
+        if not task.finished:
+            ending.stop(unit, task, [action], "relocate")
+
+
+def _lose(unit: Unit, worker: str) -> None:
+    unit.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (LOST_FACT + worker, str(unit.now)))
+
+
+def _found(unit: Unit, worker: str) -> None:
+    unit.db.execute("DELETE FROM fact WHERE name = ?", (LOST_FACT + worker,))
 
 
 def _refusal(unit: Unit, command: OpenSession, old: str) -> Rejection | None:
@@ -54,6 +94,12 @@ def _refusal(unit: Unit, command: OpenSession, old: str) -> Rejection | None:
     if directory != command.directory and _live(unit, old):
         return Rejection("conflict", f"leases of another session of worker {command.worker} still run")
     return None
+
+
+def _was_isolated(unit: Unit, session: str, directory: str) -> bool:
+    """A PID namespace of the same data directory, which has one executor at a time: nothing of it is left."""
+    row = unit.db.execute("SELECT isolated, directory FROM session WHERE id = ?", (session,)).fetchone()
+    return bool(row[0]) and row[1] == directory
 
 
 def _live(unit: Unit, session: str) -> int:
@@ -88,6 +134,8 @@ def end_session(unit: Unit, command: EndSession) -> Ok | Rejection:
         return Rejection("conflict", "leases of the session still run")
     _close(unit, command.session)
     unit.db.execute("UPDATE worker SET session = NULL, state = 'lost' WHERE name = ?", (row[0],))
+    if unit.db.execute("SELECT 1 FROM fact WHERE name = ?", (LOST_FACT + row[0],)).fetchone() is None:
+        _lose(unit, row[0])
     unit.tell("session.ended", row[0], "lost", more={"session": command.session})
     unit.tell("worker.lost", row[0], "lost")
     return Ok()
@@ -102,12 +150,13 @@ def patch_worker(unit: Unit, command: PatchWorker) -> Ok | Rejection:
     facts = json_text(_merged(_FACTS.decode(row[2]), changes))
     if facts is None or len(facts) > limits.JSON_BYTES_MAX:
         return Rejection("invalid", "the worker's facts have no form in JSON, or are too long")
-    draining = bool(row[1]) if changes.draining is UNSET else changes.draining
-    sql = "UPDATE worker SET draining = ?, facts = ? WHERE name = ?"
-    unit.db.execute(sql, (draining, facts, command.worker))
-    unit.tell("worker.changed", command.worker, _state(row[0], draining=draining))
-    if draining != bool(row[1]):
-        unit.tell("worker.draining" if draining else "worker.up", command.worker, _state(row[0], draining=draining))
+    draining = row[1]
+    for bit, wish in ((BY_PERSON, changes.draining), (BY_DAEMON, changes.leaving)):
+        if wish is not UNSET:
+            draining = draining | bit if wish else draining & ~bit
+    unit.db.execute("UPDATE worker SET facts = ? WHERE name = ?", (facts, command.worker))
+    unit.tell("worker.changed", command.worker, _state(row[0], draining=bool(draining)))
+    _drain(unit, command.worker, row[0], row[1], draining)
     return Ok()
 
 
@@ -126,9 +175,29 @@ def presence(unit: Unit, command: Presence) -> Ok | Rejection:
     state = "up" if command.up else "lost"
     if state != row[1]:
         unit.db.execute("UPDATE worker SET state = ? WHERE name = ?", (state, command.worker))
+        if command.up:
+            _found(unit, command.worker)
+        else:
+            _lose(unit, command.worker)
         shown = _state(state, draining=bool(row[2]))
         unit.tell(f"worker.{shown}", command.worker, shown)
     return Ok()
+
+
+def forget_workers(unit: Unit, command: ForgetWorkers) -> Worked:
+    """Lost for a day, without a session and without anything live: it is not expected back."""
+    sql = (
+        "SELECT worker.name FROM fact JOIN worker ON fact.name = ?1 || worker.name "
+        "WHERE CAST(value AS INTEGER) <= ?2 AND session IS NULL "
+        "AND worker.name NOT IN (SELECT worker FROM live) ORDER BY worker.name LIMIT ?3"
+    )
+    gone = [row[0] for row in unit.db.execute(sql, (LOST_FACT, unit.now - limits.LOST_MS, command.limit))]
+    for name in gone:
+        _found(unit, name)
+        unit.db.execute("DELETE FROM session WHERE worker = ?", (name,))
+        unit.db.execute("DELETE FROM worker WHERE name = ?", (name,))
+        unit.tell("worker.forgotten", name, "lost")
+    return Worked(len(gone), len(gone) == command.limit)
 
 
 def _state(state: str, *, draining: bool) -> str:

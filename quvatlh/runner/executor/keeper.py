@@ -1,0 +1,268 @@
+"""The executor's memory and its rules: who is held, until when each lease runs, and which daemon is heard.
+
+Each action's lease counts from the send time of the last beat that was answered, on the boot clock. When it is over the
+action is killed, and nothing else here ends one by itself. The end of an action is kept until somebody says that it need
+not be, however many daemons come and go. No token is started that is not above all seen before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
+from quvatlh.runner import wire
+from quvatlh.runner.native import NativeRunner
+
+LOOK_S_MAX: Final = 0.25
+"""Leases are looked at this often at least: the loop's timers stand while the machine sleeps, the boot clock does not."""
+LINGER_S: Final = 3.0
+"""So long an executor without work waits for a daemon that is being restarted."""
+DEATH_WAIT_S: Final = 5.0
+
+LEASE: Final = RunError("lease", "its lease is over: the worker was out of touch")
+STALE_TOKEN: Final = RunError("stale", "its token is not above the highest seen")
+STALE_LEASE: Final = RunError("stale", "its lease was over before it began")
+FULL: Final = RunError("resources", f"the executor holds {wire.HELD_MAX} actions already")
+
+
+@dataclass(slots=True)
+class Held:
+    spec: ActionSpec
+    """Without its payload."""
+    stopping: bool = False
+    over: bool = False
+    """Its lease is."""
+    forgotten: bool = False
+    started: ActionStarted | None = None
+    finished: ActionFinished | None = None
+    told_start: bool = False
+
+    def told(self) -> HeldAction:
+        spec = self.spec
+        return HeldAction(
+            spec.id, spec.fence, spec.seq, spec.slots, spec.lease_s, self.stopping, self.started, self.finished
+        )
+
+
+class Keeper:
+    """A ports.RunnerListener. `quit_` is called once, when the executor is to end."""
+
+    def __init__(
+        self,
+        runner: NativeRunner,
+        clock: Clock,
+        life: tuple[str, bytes, str],
+        quit_: Callable[[], None],
+        *,
+        isolated: bool,
+    ) -> None:
+        self._runner = runner
+        self._clock = clock
+        self._session, self._secret, self.worker = life
+        self._isolated = isolated
+        self._quit = quit_
+        self._loop = asyncio.get_running_loop()
+        self._held: dict[str, Held] = {}
+        self._fence = 0
+        self._renewed_s = self._alone_s = clock.boot()
+        """A session is opened after this, so its first leases are no longer than if they were counted from here."""
+        self._link: wire.Link | None = None
+        self._untold: dict[str, Held] = {}
+        """Events that wait for a slow daemon."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending = False
+        runner.listen(self)
+        self._arm()
+
+    # --- daemons ---
+
+    def take(self, link: wire.Link) -> None:
+        """It is the newest: the one before hears no more."""
+        before, self._link = self._link, link
+        if before is not None:
+            before.send("taken")
+            before.close()
+        self._untold.clear()
+        for held in self._held.values():
+            held.told_start = held.started is not None
+        link.on_pace = self._tell_untold
+        told = tuple(held.told() for held in self._held.values())
+        life = Life(self._session, self._secret, self.worker, self._isolated, self._fence, told, fresh=False)
+        link.send("life", *wire.life_out(life))
+
+    def let_go(self, link: wire.Link) -> None:
+        if link is self._link:
+            self._link = None
+            self._untold.clear()
+            self._alone_s = self._clock.boot()
+            self._look()
+
+    def heard(self, link: wire.Link, message: wire.Message) -> None:
+        """From the newest daemon. An unknown kind is none of ours to judge: versions are equal."""
+        if link is not self._link:
+            return
+        kind, *rest = message
+        if kind == "start":
+            self.start(wire.spec_in(*rest))
+        elif kind == "stop":
+            self._stop(*rest)
+        elif kind == "forget":
+            self._forget(*rest)
+        elif kind == "ask":
+            link.send("answer", *rest)
+        elif kind == "renew":
+            self._renew(*rest)
+        elif kind == "watch":
+            self._watch(link, *rest)
+        elif kind == "close":
+            self.end(*rest)
+
+    # --- actions ---
+
+    def start(self, spec: ActionSpec) -> None:
+        if spec.id in self._held:
+            return
+        held = Held(spec if spec.payload is None else replace(spec, payload=None))
+        if len(self._held) >= wire.HELD_MAX:
+            held.forgotten = True
+            self._refuse(held, FULL)
+            return
+        self._held[spec.id] = held
+        if spec.fence <= self._fence:
+            self._refuse(held, STALE_TOKEN)
+            return
+        self._fence = spec.fence
+        if self._ends_s(held) <= self._clock.boot():
+            self._refuse(held, STALE_LEASE)
+            return
+        try:
+            self._runner.start(spec)
+        except (ValueError, RuntimeError) as error:
+            self._refuse(held, RunError("unrunnable" if isinstance(error, ValueError) else "stale", str(error)))
+            return
+        self._arm()
+
+    def started(self, event: ActionStarted) -> None:
+        held = self._held[event.action_id]
+        held.started = event
+        self._tell(held)
+
+    def finished(self, event: ActionFinished) -> None:
+        self._ended(self._held[event.action_id], event)
+
+    def end(self, grace_s: float) -> None:
+        """Stop every action, then quit. Said again it can only shorten the grace."""
+        for name in list(self._runner.live()):
+            self._stop(name, grace_s)
+        if not self._ending:
+            self._ending = True
+            self._spawn(self._end(grace_s))
+
+    # --- inside ---
+
+    async def _end(self, grace_s: float) -> None:
+        with contextlib.suppress(TimeoutError):  # what cannot be killed ends with us, as far as the kernel can
+            async with asyncio.timeout(grace_s + DEATH_WAIT_S):
+                await self._runner.close(grace_s)
+        self._quit()
+
+    def _stop(self, action_id: str, grace_s: float | None) -> None:
+        held = self._held.get(action_id)
+        if held is not None and held.finished is None:
+            held.stopping = True
+            self._runner.stop(action_id, grace_s)
+
+    def _forget(self, action_ids: Collection[str]) -> None:
+        for name in action_ids:
+            held = self._held.get(name)
+            if held is not None:
+                held.forgotten = True
+                if held.finished is not None:
+                    del self._held[name]
+
+    def _renew(self, sent_s: float) -> None:
+        self._renewed_s = max(self._renewed_s, sent_s)
+        self._arm()
+
+    def _watch(self, link: wire.Link, action_id: str, stdout: int, stderr: int) -> None:
+        """Say once that there is more than so much."""
+        run = self._runner.run_of(action_id)
+        if run is None or run.written() != (stdout, stderr):
+            link.send("more", action_id)
+        else:
+            self._spawn(self._say_more(link, action_id))
+
+    async def _say_more(self, link: wire.Link, action_id: str) -> None:
+        run = self._runner.run_of(action_id)
+        if run is not None:
+            await run.bell.wait()
+        link.send("more", action_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refuse(self, held: Held, error: RunError) -> None:
+        now_ms = self._clock.wall_ms()
+        self._ended(held, ActionFinished(held.spec.id, None, None, error, "", "", 0, 0, None, now_ms))
+
+    def _ended(self, held: Held, event: ActionFinished) -> None:
+        held.finished = event
+        if held.forgotten:
+            self._held.pop(event.action_id, None)
+        self._tell(held)
+
+    def _tell(self, held: Held) -> None:
+        link = self._link
+        if link is None:
+            return
+        if link.is_slow:
+            self._untold[held.spec.id] = held
+            return
+        if held.started is not None and not held.told_start:
+            held.told_start = True
+            link.send("started", *wire.started_out(held.started))
+        if held.finished is not None:
+            link.send("finished", *wire.finished_out(held.finished))
+
+    def _tell_untold(self) -> None:
+        untold, self._untold = self._untold, {}
+        for held in untold.values():
+            self._tell(held)
+
+    # --- time ---
+
+    def _ends_s(self, held: Held) -> float:
+        return self._renewed_s + held.spec.lease_s
+
+    def _arm(self) -> None:
+        """Look again when the next lease ends, or when nobody needs us any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock.boot()
+        ends = [self._ends_s(held) for held in self._held.values() if held.finished is None and not held.over]
+        if self._link is None:
+            ends.append(self._needless_s())
+        if ends and not self._ending:
+            self._timer = self._loop.call_later(max(0.0, min(min(ends) - now, LOOK_S_MAX)), self._look)
+
+    def _needless_s(self) -> float:
+        """When, without a daemon, the last lease is over: of an action, or of an end that nobody has fetched."""
+        return max(self._alone_s + LINGER_S, *(self._ends_s(held) for held in self._held.values()), 0.0)
+
+    def _look(self) -> None:
+        now = self._clock.boot()
+        for held in self._held.values():
+            if held.finished is None and not held.over and self._ends_s(held) <= now:
+                held.over = True
+                self._runner.stop(held.spec.id, 0, LEASE)
+        if self._link is None and self._needless_s() <= now:
+            self.end(0)
+        self._arm()

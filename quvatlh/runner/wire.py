@@ -1,0 +1,160 @@
+"""What a daemon and its executor say to each other: msgpack, one message after the other, many in one write.
+
+A message is a tuple that begins with its kind. `hello` and what answers it stay readable through all versions, so that a
+newer daemon can always end an older executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final
+
+import msgpack
+
+from quvatlh.core.work import Work
+from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, HeldAction, Life, RunError
+
+VERSION: Final = 1
+HELD_MAX: Final = 20_000
+"""Actions and ends that an executor keeps. Who does not fetch ends gets no more starts."""
+ERROR_CHARS_MAX: Final = 250
+"""Of a text that may name what somebody wanted to run."""
+HELD_BYTES_MAX: Final = 6 * 1024
+"""Of one in the greeting: 4 KiB of outputs, and a few short words."""
+BUFFER_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of one message and what came with it. The largest is a greeting that tells of all that is held."""
+assert HELD_MAX * HELD_BYTES_MAX <= BUFFER_BYTES_MAX
+WRITE_BYTES_HIGH: Final = 1024 * 1024
+"""Unsent bytes from which on a side holds back what can wait."""
+
+Message = tuple[Any, ...]
+
+_WORK = attrgetter("commands", "env", "cwd", "user", "stdin", "rlimits")
+_SPEC = attrgetter(
+    *("id", "task_id", "attempt", "fence", "worker", "payload", "timeout_s", "stop_signal", "grace_s", "seq", "slots"),
+    "lease_s",
+)
+_FINISHED = attrgetter(
+    *("action_id", "exit_code", "signal", "stdout_tail", "stderr_tail", "stdout_bytes", "stderr_bytes"),
+    *("started_at_ms", "finished_at_ms", "output_error"),
+)
+_HELD = attrgetter("id", "fence", "seq", "slots", "lease_s", "stopping")
+_LIFE = attrgetter("session", "secret", "worker", "isolated", "fence")
+
+
+class Link(asyncio.Protocol):
+    """One end of a connection. What is sent in one turn of the loop leaves in one write."""
+
+    def __init__(self, heard: Callable[[Link, Message], None], lost: Callable[[Link], None]) -> None:
+        self.heard = heard
+        """May be changed while it is called."""
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._packer = msgpack.Packer()
+        self._unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=BUFFER_BYTES_MAX)
+        self._waiting: list[bytes] = []
+        self.waiting_bytes = 0
+        """Not yet given to the system."""
+        self.is_slow = False
+        """The other side does not read as fast as we write."""
+        self.on_pace: Callable[[], None] = lambda: None
+        """It does again."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(WRITE_BYTES_HIGH)
+
+    @property
+    def socket(self) -> Any:
+        """None once it is closed."""
+        return None if self._transport is None else self._transport.get_extra_info("socket")
+
+    def send(self, *message: Any) -> None:
+        data = self._packer.pack(message)
+        self._waiting.append(data)
+        self.waiting_bytes += len(data)
+        if len(self._waiting) == 1 and not self.is_slow:
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """What was sent still leaves."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def cut(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._unpacker.feed(data)
+            for message in self._unpacker:
+                self.heard(self, message)
+        except (msgpack.UnpackException, msgpack.BufferFull, ValueError):
+            self.cut()
+
+    def pause_writing(self) -> None:
+        self.is_slow = True
+
+    def resume_writing(self) -> None:
+        self.is_slow = False
+        self._flush()
+        self.on_pace()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._transport = None
+        self._lost(self)
+
+    def _flush(self) -> None:
+        if self._waiting and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(self._waiting))
+        self._waiting.clear()
+        self.waiting_bytes = 0
+
+
+def spec_out(spec: ActionSpec) -> Message:
+    return _SPEC(spec), _WORK(spec.work)
+
+
+def spec_in(fields: Message, work: Message) -> ActionSpec:
+    action_id, task_id, attempt, fence, worker, *rest = fields
+    return ActionSpec(action_id, task_id, attempt, fence, worker, Work(*work), *rest)
+
+
+def started_out(event: ActionStarted) -> Message:
+    return event.action_id, event.pid, event.started_at_ms
+
+
+def finished_out(event: ActionFinished) -> Message:
+    return _FINISHED(event), None if event.error is None else (event.error.code, event.error.text[:ERROR_CHARS_MAX])
+
+
+def finished_in(fields: Message, error: Message | None) -> ActionFinished:
+    action_id, exit_code, signal, *rest = fields
+    return ActionFinished(action_id, exit_code, signal, None if error is None else RunError(*error), *rest)
+
+
+def held_out(held: HeldAction) -> Message:
+    started = None if held.started is None else started_out(held.started)
+    return _HELD(held), started, None if held.finished is None else finished_out(held.finished)
+
+
+def held_in(fields: Message, started: Message | None, finished: Message | None) -> HeldAction:
+    action_id, fence, seq, slots, lease_s, stopping = fields
+    began = None if started is None else ActionStarted(*started)
+    ended = None if finished is None else finished_in(*finished)
+    return HeldAction(action_id, fence, seq, slots, lease_s, stopping, began, ended)
+
+
+def life_out(life: Life) -> Message:
+    return _LIFE(life), tuple(held_out(each) for each in life.held)
+
+
+def life_in(fields: Message, held: tuple[Message, ...], *, fresh: bool) -> Life:
+    session, secret, worker, isolated, fence = fields
+    return Life(session, secret, worker, isolated, fence, tuple(held_in(*each) for each in held), fresh)

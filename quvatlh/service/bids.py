@@ -1,0 +1,150 @@
+"""What workers bid by standing there: free slots, and how far ahead they may be fed; and who of several gets a task.
+
+Slots are the worker's own, less what is claimed and running by the table, less awards under way, less what still ends
+there. Beyond its slots a worker gets only claims that will begin within about 50 ms: with n claims in the hands of k slots
+and runs of m, the next one begins after (n - k + 1) * m / k.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quvatlh.core.rows import TaskRow
+from quvatlh.core.views import WorkerView
+from quvatlh.service.pace import Pace
+from quvatlh.service.placing import Strategy, weight
+from quvatlh.service.presence import Presence
+
+LIGHT_MAX: Final = 256
+"""Tasks without slots that a worker gets in one round."""
+AHEAD_MS: Final = 50.0
+AHEAD_MAX: Final = 256
+"""Claims beyond its slots that a worker may have, however short its tasks are."""
+STUCK_MS: Final = 250
+"""A slot whose action is older than that is none that will soon be free."""
+
+
+@dataclass(slots=True)
+class Bid:
+    """A worker that takes tasks now."""
+
+    worker: WorkerView
+    session: str
+    slots: int
+    taken: int
+    stuck: int = 0
+    """Of those taken, by actions that are no short ones."""
+    run_ms: float | None = None
+    """Of what it has in hands; None: nobody knows."""
+    light: int = LIGHT_MAX
+    silence_s: float = 0.0
+    """Since its last beat. An action with a shorter lease could not begin there any more."""
+
+    @property
+    def name(self) -> str:
+        return self.worker.name
+
+    @property
+    def free(self) -> int:
+        return max(0, self.slots - self.taken)
+
+    @property
+    def share(self) -> float:
+        """Slots for each action in its hands."""
+        return self.slots / max(1, self.taken)
+
+    def take(self, slots: int) -> None:
+        self.taken += slots
+        self.light -= slots == 0
+
+    def has(self, slots: int) -> bool:
+        return self.slots - self.taken >= slots if slots else self.light > 0
+
+    def hears_in(self, lease_ms: int) -> bool:
+        return self.silence_s * 1000 < lease_ms
+
+    def begins_ms(self, run_ms: float) -> float | None:
+        """When one more claim of such a run would begin; None: not soon."""
+        served = self.slots - self.stuck
+        ahead = self.taken - self.slots + 1
+        if served <= 0 or self.run_ms is None or ahead > AHEAD_MAX:
+            return None
+        begins = ahead * max(run_ms, self.run_ms) / served
+        return begins if begins <= AHEAD_MS else None
+
+
+class Bids:
+    """Made for a round."""
+
+    def __init__(self, db: sqlite3.Connection, presence: Presence, pace: Pace, now_ms: int, *, ahead: bool) -> None:
+        self._db = db
+        self._presence = presence
+        self._pace = pace
+        self._now_ms = now_ms
+        self._ahead = ahead
+
+    def of(self, under_way: Mapping[int, Sequence[tuple[str, int]]]) -> list[Bid]:
+        """Of all workers that take awards; `under_way`: worker and slots of what is proposed and not applied."""
+        taken: dict[str, int] = dict(self._db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall())
+        for awards in under_way.values():
+            for worker, slots in awards:
+                taken[worker] = taken.get(worker, 0) + slots
+        stuck = self._stuck() if self._ahead else {}
+        run_ms = self._run_ms() if self._ahead else {}
+        bids = []
+        for view in self._presence.takers():
+            session = view.session or ""
+            name = view.name
+            held = taken.get(name, 0) + self._presence.surplus_slots(session)
+            bid = Bid(view, session, view.facts.slots, held, stuck.get(name, 0), run_ms.get(name, 0.0))
+            bid.silence_s = self._presence.silence_s(session)
+            bids.append(bid)
+        return bids
+
+    def _stuck(self) -> dict[str, int]:
+        """Tokens grow with time: the old ones come first, and only they are looked at."""
+        found: dict[str, int] = {}
+        sql = "SELECT worker, slots, awarded_at FROM live ORDER BY token"
+        for worker, slots, awarded_at in self._db.execute(sql):
+            if awarded_at > self._now_ms - STUCK_MS:
+                break
+            found[worker] = found.get(worker, 0) + slots
+        return found
+
+    def _run_ms(self) -> dict[str, float | None]:
+        """The longest of the queues that it has actions of; one unknown is enough to know nothing."""
+        found: dict[str, float | None] = {}
+        for queue, worker in self._db.execute("SELECT a, b FROM tally WHERE scope = 'live_worker'"):
+            run_ms, known = self._pace.run_ms(queue), found.get(worker, 0.0)
+            found[worker] = None if run_ms is None or known is None else max(run_ms, known)
+        return found
+
+
+Choice = Callable[[Sequence[Bid], TaskRow], Bid]
+
+
+def _spread(bids: Sequence[Bid], _task: TaskRow) -> Bid:
+    return max(bids, key=lambda bid: bid.free)
+
+
+def _pack(bids: Sequence[Bid], _task: TaskRow) -> Bid:
+    """The fullest that has room: others stay free for what is large."""
+    return min(bids, key=lambda bid: bid.free)
+
+
+def _hash(bids: Sequence[Bid], task: TaskRow) -> Bid:
+    """One key, one worker, while that has room; then the next one in the order of the key."""
+    key = task.key or task.id
+    return max(bids, key=lambda bid: weight(bid.name, key))
+
+
+CHOICES: Final[Mapping[Strategy, Choice]] = {"spread": _spread, "pack": _pack, "hash": _hash}
+
+
+def best(bids: Sequence[Bid], scores: Mapping[str, float], task: TaskRow) -> list[Bid]:
+    """Of an auction: by score, then by free slots, then by rendezvous hash."""
+    bidders = [bid for bid in bids if bid.name in scores]
+    return sorted(bidders, key=lambda bid: (scores[bid.name], bid.free, weight(bid.name, task.id)), reverse=True)

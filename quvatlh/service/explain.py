@@ -1,0 +1,252 @@
+"""Why a task does not run yet, worker by worker: what the tables know, and what the master alone has heard.
+
+The tables are read here; verdicts of policies and the pace of the queue are asked of the master, once. Without an answer
+they are missing, and everything else is told all the same. No policy is asked by explaining.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from quvatlh.core import market, queries
+from quvatlh.core.views import ExplainFacts, WorkerView
+from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
+from quvatlh.service import asks
+from quvatlh.service.offers import Book
+from quvatlh.service.pace import Pace
+from quvatlh.service.placing import unfit
+from quvatlh.service.pool import Call, Json
+from quvatlh.service.presence import Presence
+from quvatlh.service.reads import Reads
+from quvatlh.service.state import State
+
+KIND: Final = "heard"
+ASK_S: Final = 1.0
+NAMED_MAX: Final = 5
+"""Holders that the text names; the list has more."""
+_WORDS: Final = {"no_bid": "does not want it", "failed": "failed", "overran": "overran", "marked": "is not asked"}
+
+TEXTS: Final[Mapping[str, str]] = {
+    "paused": "its queue {queue} is paused",
+    "rate": "the rate of queue {queue} allows the next start {until}",
+    "queue_limit": "queue {queue} has as many live actions as its limit of {queue_limit} allows: {holders}",
+    "key_limit": "queue {queue} has as many live actions of its key as are allowed: {holders}",
+    "limit": "as many of its group and name are live as the smallest limit allows: {holders}",
+    "unique": "its unique key is held by {holders}",
+    "schedule": "it waits for its time, {until}",
+    "retry": "it failed {attempts} times and is tried again {until}",
+    "rest": "its last instance ended; the next one starts {until}",
+}
+
+
+class Said(NamedTuple):
+    """Of one worker."""
+
+    name: str
+    verdict: str
+    detail: str
+
+
+class Explain:
+    def __init__(
+        self,
+        log: Log,
+        peers: Peers,
+        state: State,
+        reads: Reads,
+        presence: Presence,
+        book: Book,
+        pace: Pace,
+        clock: Clock,
+    ) -> None:
+        self._log = log
+        self._peers = peers
+        self._state = state
+        self._reads = reads
+        self._presence = presence
+        self._book = book
+        self._pace = pace
+        self._clock = clock
+        peers.handle(KIND, self._asked)
+
+    async def explain(self, call: Call, task_id: str) -> Json:
+        now_ms = max(self._clock.wall_ms(), self._state.time_ms)
+        facts, workers, busy = await self._reads.read(call, lambda db: _read(db, task_id, now_ms))
+        if facts is None:
+            raise await self._reads.unknown(task_id)
+        row = facts.task.row
+        waits = bool(row.ready) or row.due_at is not None
+        heard = await self._heard(row.seq, row.queue) if waits else asks.HeardAnswer({})
+        said = _workers(facts, workers, busy, heard) if waits else []
+        reason = _reason(facts, said) if waits else row.state
+        return {
+            "state": row.state,
+            "reason": reason,
+            "text": _text(facts, reason, said, now_ms),
+            "position": facts.position,
+            "holders": list(facts.holders),
+            "workers": [each._asdict() for each in said],
+            "eta": _eta(facts, said, workers, heard, now_ms),
+        }
+
+    # --- the master's part ---
+
+    async def _heard(self, task: int, queue: str) -> asks.HeardAnswer:
+        ask = asks.HeardAsk(task, queue)
+        master = self._log.role.master
+        try:
+            if master is None:
+                raise Unavailable("no master is known")
+            if master == self._log.node_id:
+                return self._tell(ask)
+            body = await self._peers.request(master, KIND, asks.HEARD_ASK.encode(ask), deadline=ASK_S)
+            answer: asks.HeardAnswer = asks.HEARD_ANSWER.decode(body)
+        except (LogError, asks.Unreadable):
+            return asks.HeardAnswer({})
+        return answer
+
+    def _tell(self, ask: asks.HeardAsk) -> asks.HeardAnswer:
+        silent = [name for name in self._presence.workers() if self._presence.is_silent(name)]
+        return asks.HeardAnswer(dict(self._book.verdicts(ask.task)), self._pace.run_ms(ask.queue), tuple(silent))
+
+    async def _asked(self, _asker: str, body: bytes) -> bytes:
+        return asks.HEARD_ANSWER.encode(self._tell(asks.HEARD_ASK.decode(body)))
+
+
+def _read(
+    db: sqlite3.Connection, task_id: str, now_ms: int
+) -> tuple[ExplainFacts | None, Sequence[WorkerView], Mapping[str, int]]:
+    """With all workers, and how many live actions each has of the task's queue."""
+    facts = market.explain_facts(db, task_id, now_ms)
+    if facts is None:
+        return None, (), {}
+    sql = "SELECT b, n FROM tally WHERE scope = 'live_worker' AND a = ?"
+    return facts, queries.workers(db), dict(db.execute(sql, (facts.task.row.queue,)).fetchall())
+
+
+def _workers(
+    facts: ExplainFacts, workers: Sequence[WorkerView], busy: Mapping[str, int], heard: asks.HeardAnswer
+) -> list[Said]:
+    up = frozenset(view.name for view in workers if view.state == "up")
+    return [Said(view.name, *_verdict(facts, view, up, busy.get(view.name, 0), heard)) for view in workers]
+
+
+def _verdict(
+    facts: ExplainFacts, worker: WorkerView, up: frozenset[str], busy: int, heard: asks.HeardAnswer
+) -> tuple[str, str]:
+    """The first that applies."""
+    if worker.state == "lost" or worker.name in heard.silent:
+        return "lost", "has not been heard of lately"
+    if worker.state == "draining":
+        return "draining", "takes nothing new"
+    shape, settings = facts.task.shape, facts.queue.settings
+    found = unfit(worker, shape, facts.task.row.queue, settings.workers, up)
+    if found is not None:
+        return found.verdict, found.detail
+    if shape.policy is not None:
+        said = heard.verdicts.get(worker.name)
+        if said is None:
+            return "not_asked", "its policy has not said anything yet"
+        if said.word != "bid":
+            return "policy", f"its policy {_WORDS.get(said.word, said.word)}{': ' if said.text else ''}{said.text}"
+    return _room(facts, worker, busy)
+
+
+def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]:
+    needs, settings = facts.task.row.slots, facts.queue.settings
+    free = worker.facts.slots - worker.slots_taken
+    if needs > max(0, free) or worker.facts.slots == 0:
+        return "slots", f"needs {needs}, of {worker.facts.slots} are {max(0, free)} free"
+    if settings.limit_per_worker is not None and busy >= settings.limit_per_worker:
+        return "slots", f"queue {facts.queue.name} has {busy} here, as many as a worker may have"
+    return "would_run", ""
+
+
+def _reason(facts: ExplainFacts, said: Sequence[Said]) -> str:
+    """What holds it, in one word."""
+    if facts.held_by:
+        return facts.held_by[0]
+    verdicts = Counter(each.verdict for each in said)
+    if not any(each.verdict not in {"lost", "draining"} for each in said):
+        return "no_worker"
+    for word in ("would_run", "slots", "not_asked", "policy"):
+        if verdicts[word]:
+            return {"would_run": "next"}.get(word, word)
+    return "unplaceable"
+
+
+def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -> str:
+    row = facts.task.row
+    if reason in TEXTS:
+        holders = ", ".join(facts.holders[:NAMED_MAX])
+        more = len(facts.holders) - NAMED_MAX
+        return TEXTS[reason].format(
+            queue=facts.queue.name,
+            queue_limit=facts.queue.settings.limit,
+            holders=f"{holders} and {more} more" if more > 0 else holders or "nobody any more",
+            until="now" if facts.until is None else _in(facts.until - now_ms),
+            attempts=row.ended,
+        )
+    if reason == row.state:
+        return _over(facts)
+    return _unplaced(reason, said, facts)
+
+
+def _over(facts: ExplainFacts) -> str:
+    row = facts.task.row
+    if row.state in {"claimed", "running"}:
+        where = ", ".join(sorted({each.worker for each in facts.task.actions if each.finished_at is None}))
+        return f"it is {row.state}{' on ' if where else ''}{where}"
+    return (
+        f"it has {row.state}{f': {row.error_text}' if row.error_text else ''}"
+        if row.state != "deleted"
+        else "it was deleted"
+    )
+
+
+def _unplaced(reason: str, said: Sequence[Said], facts: ExplainFacts) -> str:
+    if reason == "no_worker":
+        return "there is no worker that takes tasks" if said else "there is no worker"
+    if reason == "next":
+        before = "" if not facts.position else f", after {facts.position} others of its queue"
+        return f"it starts as soon as it is its turn{before}"
+    if reason == "slots":
+        return "all workers that may have it are full"
+    if reason == "not_asked":
+        return "the policies of the workers that may have it have not answered yet"
+    if reason == "policy":
+        return "no worker's policy wants it"
+    common = Counter(each.verdict for each in said if each.verdict not in {"lost", "draining"}).most_common(1)[0][0]
+    first = next(each for each in said if each.verdict == common)
+    return f"no worker may have it; {first.name}: {first.detail}"
+
+
+def _in(ms: int) -> str:
+    if ms <= 0:
+        return "now"
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
+        if ms >= size:
+            return f"in {ms / size:.3g} {unit}"
+    return f"in {ms / 1000:.3g} s"
+
+
+def _eta(
+    facts: ExplainFacts, said: Sequence[Said], workers: Sequence[WorkerView], heard: asks.HeardAnswer, now_ms: int
+) -> dict[str, Any] | None:
+    """From the pace of the queue and the slots of who may run it; None where nobody can know."""
+    if set(facts.held_by) - {"schedule", "retry", "rest", "rate"}:
+        return None
+    begins = now_ms if facts.until is None else max(now_ms, facts.until)
+    able = {each.name for each in said if each.verdict in {"slots", "would_run"}}
+    if not able:
+        return None
+    if any(each.verdict == "would_run" for each in said) and not facts.position:
+        return {"at_ms": begins, "low_ms": begins, "high_ms": begins + 1000}
+    slots = sum(worker.facts.slots for worker in workers if worker.name in able)
+    if heard.run_ms is None or facts.position is None or slots == 0:
+        return None
+    wait_ms = int((facts.position + 1) * heard.run_ms / slots)
+    return {"at_ms": begins + wait_ms, "low_ms": begins + wait_ms // 2, "high_ms": begins + 2 * wait_ms}

@@ -1,0 +1,129 @@
+"""pool.Market's workers, announcements and policies: read from the table, changed through the door."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from quvatlh.core import commands as c
+from quvatlh.core import queries
+from quvatlh.core.model import TaskSpec
+from quvatlh.core.rejections import FieldError
+from quvatlh.core.views import PolicyView, WorkerView
+from quvatlh.service import asks, policytask, records
+from quvatlh.service.jury import Jury
+from quvatlh.service.pool import Call, Json, NewTask, Rejected
+from quvatlh.service.reads import Reads
+from quvatlh.service.sources import Sources
+from quvatlh.service.writes import Writes
+
+CHANGEABLE: Final = frozenset({"tags", "queues", "slots", "draining"})
+
+
+class Fleet:
+    def __init__(self, reads: Reads, writes: Writes, sources: Sources, jury: Jury) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._sources = sources
+        self._jury = jury
+
+    # --- workers ---
+
+    async def workers(self, call: Call) -> Sequence[Json]:
+        return [records.worker(view) for view in await self._reads.read(call, queries.workers)]
+
+    async def worker(self, call: Call, name: str) -> Json:
+        return records.worker(await self._worker(call, name))
+
+    async def patch_worker(self, call: Call, name: str, changes: Json) -> Json:
+        known = await self._worker(call, name)
+        unknown = sorted(changes.keys() - CHANGEABLE)
+        if unknown:
+            errors = [FieldError(field, "is not a field that can be changed") for field in unknown]
+            raise Rejected("unknown_field", f"not to be changed: {', '.join(unknown)}", errors)
+        given = dict(changes)
+        if "tags" in given:
+            own = set(records.own_tags(known))
+            given["tags"] = [tag for tag in given["tags"] if tag not in own]
+        try:
+            wanted = msgspec.convert(given, c.WorkerChanges)
+        except msgspec.ValidationError as error:
+            raise Rejected("invalid", str(error)) from error
+        await self._writes.write(call, asks.Do(c.PatchWorker(name, wanted)))
+        return await self.worker(call, name)
+
+    async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
+        found = await self._reads.read(call, lambda db: queries.announcements(db, group))
+        return [records.announcement(view) for view in found]
+
+    async def _worker(self, call: Call, name: str) -> WorkerView:
+        found = await self._reads.read(call, lambda db: queries.workers(db, name))
+        if not found:
+            raise Rejected("not_found", f"there is no worker named {name}")
+        return found[0]
+
+    # --- policies ---
+
+    async def policies(self, call: Call) -> Sequence[Json]:
+        return [_policy(view) for view in await self._reads.read(call, queries.policies)]
+
+    async def policy(self, call: Call, name: str) -> Json:
+        found = await self._reads.read(call, lambda db: queries.policies(db, name))
+        if not found:
+            raise Rejected("not_found", f"there is no policy named {name}")
+        return _policy(found[0]) | {"source": found[0].source}
+
+    async def put_policy(self, call: Call, name: str, source: str) -> Json:
+        await self._compiles(source)
+        await self._writes.write(call, asks.Do(c.PutPolicy(name, source)))
+        made = await self.policy(call, name)
+        del made["source"]
+        return made
+
+    async def delete_policy(self, call: Call, name: str) -> None:
+        await self._writes.write(call, asks.Do(c.DeletePolicy(name)))
+
+    async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
+        await self._compiles(source)
+        question = await self._question(call, source, task)
+        if worker is not None:
+            views = [await self._worker(call, worker)]
+        else:
+            views = [view for view in await self._reads.read(call, queries.workers) if view.state != "lost"]
+        answers = await self._jury.ask_all(views, [question])
+        return [_verdict(view.name, answer) for view, answer in zip(views, answers, strict=True)]
+
+    async def _question(self, call: Call, source: str, task: str | NewTask) -> asks.JudgeQuestion:
+        if isinstance(task, str):
+            view = await self._reads.view(call, task)
+            seen = await self._reads.read(None, lambda db: policytask.of_view(db, view))
+            return asks.JudgeQuestion(source, view.row.grp, seen)
+        try:
+            spec = msgspec.convert(task["spec"], TaskSpec)
+        except msgspec.ValidationError as error:
+            raise Rejected("invalid", "the task cannot be taken as it is", [FieldError("task", str(error))]) from error
+        payload: object = task.get("payload")
+        if isinstance(payload, bytes) and task.get("payload_json", True):
+            payload = msgspec.json.decode(payload)
+        return asks.JudgeQuestion(source, spec.group, policytask.of_spec(spec, task.get("id"), payload))
+
+    async def _compiles(self, source: str) -> None:
+        fault = await self._sources.fault(source)
+        if fault:
+            raise Rejected("invalid", "the policy does not compile", [FieldError("source", fault)])
+
+
+def _policy(view: PolicyView) -> Json:
+    digest = hashlib.blake2b(view.source.encode(), digest_size=16).hexdigest()
+    return {"name": view.name, "version": view.version, "digest": digest, "at_ms": view.at}
+
+
+def _verdict(worker: str, answer: Sequence[asks.Offer] | str) -> Json:
+    if isinstance(answer, str):
+        return {"worker": worker, "verdict": "not_asked", "score": None, "text": answer}
+    said = answer[0]
+    score = said.score if said.word == "bid" else None
+    return {"worker": worker, "verdict": said.word, "score": score, "text": said.text}

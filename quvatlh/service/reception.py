@@ -1,0 +1,262 @@
+"""Workers of role `worker`, connected to this node: each gets a seat here, and is one of the node's crew.
+
+A connection speaks for a worker once it has opened a session or beaten with its secret; until then it hears nothing. Of two
+that can, the later one has the seat. Reports are taken of that session alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from quvatlh.core import commands as c
+from quvatlh.core.queries import workers
+from quvatlh.ports import Log, LogError, Refused
+from quvatlh.service import asks
+from quvatlh.service.crew import Crew
+from quvatlh.service.door import Door, Refusal
+from quvatlh.service.outputs import ANSWER_S
+from quvatlh.service.pool import Call, Rejected, Unavailable
+from quvatlh.service.seat import Claim, Look, Standing
+from quvatlh.service.seats import NodeSeat, Seats
+from quvatlh.service.state import State
+from quvatlh.service.wire import CLAIMS_BYTES, Hello, Line, Link, Welcome
+
+CONNECTED_MAX: Final = 1000
+HELLO_S: Final = 5.0
+NEWS_S: Final = 5.0
+"""So often the list of nodes is looked at."""
+JUDGE_S: Final = 1.0
+PATCH_S: Final = 5.0
+REPORT_S: Final = 5.0
+"""So long a report may take; the worker waits a little longer."""
+MAY_WORK: Final = frozenset({"admin", "worker"})
+
+
+class Reception:
+    def __init__(self, log: Log, door: Door, state: State, seats: Seats, crew: Crew, node: str) -> None:
+        self.node = node
+        self.log = log
+        self.door = door
+        self.state = state
+        self.seats = seats
+        self.crew = crew
+        self._open: set[Guest] = set()
+        self._closed = False
+
+    async def connect(self, call: Call, line: Line) -> None:
+        """As long as the worker stays."""
+        principal = call.principal
+        if principal.role not in MAY_WORK:
+            raise Rejected("forbidden", f"token {principal.name} is not for workers")
+        if self._closed:
+            raise Unavailable("stopping", "the node is stopping")
+        if len(self._open) >= CONNECTED_MAX:
+            raise Unavailable("rate_limited", f"{CONNECTED_MAX} workers are connected to this node")
+        guest = Guest(self, line)
+        self._open.add(guest)
+        try:
+            await guest.stay()
+        finally:
+            self._open.discard(guest)
+
+    def close(self) -> None:
+        """They go to other nodes."""
+        self._closed = True
+        for guest in list(self._open):
+            guest.link.hang_up()
+
+    def servers(self) -> tuple[str, ...]:
+        membership = self.log.membership
+        return () if membership is None else tuple(each.http for each in membership.voters if each.http)
+
+
+class Guest:
+    """One connection. A seat.Occupant that passes on what it hears, and a crew.Member."""
+
+    def __init__(self, reception: Reception, line: Line) -> None:
+        self._reception = reception
+        self.link = Link(line, self._do, lambda _kind, _value: None, self._greeted)
+        self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._worker = ""
+        self._session = ""
+        """Proved; empty: not yet."""
+        self._wanted = ""
+        """To be followed, once it is proved."""
+        self._seat: NodeSeat | None = None
+        self._patching: asyncio.Task[None] | None = None
+        self._verbs: dict[str, Callable[[NodeSeat, Any], Awaitable[Any]]] = {
+            "open": self._opened,
+            "beat": self._beaten,
+            "follow": self._followed,
+            "report": self._reported,
+            "offer": self._offered,
+            "look": self._looked,
+            "listed": self._listed,
+        }
+
+    async def stay(self) -> None:
+        running = asyncio.get_running_loop().create_task(self.link.run())
+        try:
+            either: set[asyncio.Future[Any]] = {running, self._hello}
+            async with asyncio.timeout(HELLO_S):
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            servers: tuple[str, ...] | None = None
+            while not running.done():
+                if servers != self._reception.servers():
+                    servers = self._reception.servers()
+                    self.link.put(Welcome(self._reception.node, servers))
+                await asyncio.wait({running}, timeout=NEWS_S)
+        except TimeoutError:
+            pass
+        finally:
+            self.link.hang_up()
+            await running
+            self._leave()
+
+    def _greeted(self, greeting: Hello | Welcome) -> None:
+        if isinstance(greeting, Hello) and not self._hello.done():
+            self._worker = greeting.worker
+            self._seat = self._reception.seats.make(greeting.worker)
+            self._seat.sit(self)
+            self._hello.set_result(greeting)
+
+    def _leave(self) -> None:
+        if self._patching is not None:
+            self._patching.cancel()
+        if self._seat is not None:
+            self._reception.seats.leave(self._seat)
+            self._reception.crew.leave(self._worker, self)
+
+    # --- what the worker asks ---
+
+    async def _do(self, kind: str, value: Any) -> Any:
+        seat = self._seat
+        if seat is None:
+            raise Refused("the first frame must say who this is", "bad_request")
+        carried_out = self._verbs.get(kind)
+        if carried_out is None:
+            raise Refused(f"{kind} is not for nodes", "bad_request")
+        return await carried_out(seat, value)
+
+    async def _followed(self, seat: NodeSeat, session: str) -> None:
+        self._wanted = session
+        self._follow(seat)
+
+    async def _reported(self, seat: NodeSeat, report: Any) -> None:
+        if isinstance(report, c.PatchWorker):
+            own = report.worker == self._worker and bool(self._session)
+        else:
+            own = report.session == self._session
+        if not own:
+            raise _not_proved()
+        await seat.report(report, REPORT_S)
+
+    async def _offered(self, seat: NodeSeat, offers: asks.Offers) -> None:
+        if (offers.worker, offers.session) != (self._worker, self._session):
+            raise _not_proved()
+        await seat.offer(offers)
+
+    async def _looked(self, seat: NodeSeat, _nothing: None) -> Look:
+        return await seat.look()
+
+    async def _listed(self, seat: NodeSeat, tokens: Sequence[int]) -> tuple[int, ...]:
+        return tuple(await seat.listed(tokens))
+
+    async def _opened(self, seat: NodeSeat, wish: asks.Open) -> int:
+        if wish.worker != self._worker:
+            raise _not_proved()
+        facts = structs.replace(wish.facts, role="worker", facts={**wish.facts.facts, "node_id": self._node_id})
+        floor = await seat.open(structs.replace(wish, facts=facts))
+        self._prove(seat, wish.session)
+        return floor
+
+    async def _beaten(self, seat: NodeSeat, beat: asks.Beat) -> asks.BeatAnswer:
+        if beat.worker != self._worker:
+            raise _not_proved()
+        answer = await seat.beat(beat)
+        if answer.known:
+            self._prove(seat, beat.session)
+        return answer
+
+    def _prove(self, seat: NodeSeat, session: str) -> None:
+        if self._session == session:
+            return
+        self._session = session
+        self._reception.seats.put(seat)
+        self._reception.crew.join(self._worker, self)
+        self._follow(seat)
+        self._patching = asyncio.get_running_loop().create_task(self._tell_node())
+
+    def _follow(self, seat: NodeSeat) -> None:
+        if self._session and self._wanted == self._session:
+            seat.follow(self._session)
+
+    @property
+    def _node_id(self) -> str:
+        return self._reception.log.node_id
+
+    async def _tell_node(self) -> None:
+        """The cluster finds the worker's outputs at this node from now on."""
+        state = self._reception.state
+        found = workers(state.db, self._worker) if state.is_open else []
+        if not found or found[0].facts.facts.get("node_id") == self._node_id:
+            return
+        changes = c.WorkerChanges(facts={**found[0].facts.facts, "node_id": self._node_id})
+        try:
+            await self._reception.door.write(asks.Do(c.PatchWorker(self._worker, changes)), PATCH_S)
+        except (LogError, Refusal):
+            self.link.hang_up()  # and the next connection says it again
+
+    # --- a seat.Occupant ---
+
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        some: list[Claim] = []
+        size = 0
+        for claim in claims:
+            some.append(claim)
+            size += len(claim.payload or b"") + len(msgspec.msgpack.encode(claim.work))
+            if size >= CLAIMS_BYTES:
+                self.link.tell("claimed", tuple(some))
+                some, size = [], 0
+        if some:
+            self.link.tell("claimed", tuple(some))
+
+    def stop_actions(self, tokens: Sequence[int]) -> None:
+        self.link.tell("stop_actions", tuple(tokens))
+
+    def not_ours(self, tokens: Sequence[int]) -> None:
+        self.link.tell("not_ours", tuple(tokens))
+
+    def over(self, session: str) -> None:
+        self.link.tell("over", session)
+
+    def moved(self) -> None:
+        self.link.tell("moved", None)
+
+    def stands(self, standing: Standing) -> None:
+        self.link.tell("stands", standing)
+
+    def news(self) -> None:
+        self.link.tell("news", None)
+
+    def decided(self, tasks: Sequence[int]) -> None:
+        self.link.tell("decided", tuple(tasks))
+
+    # --- a crew.Member ---
+
+    async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
+        answer: asks.OutputAnswer = await self.link.call("output", ask, ask.wait_s + ANSWER_S)
+        return answer
+
+    async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
+        answer: asks.JudgeAnswer = await self.link.call("judge", ask, JUDGE_S)
+        return answer
+
+
+def _not_proved() -> Refused:
+    return Refused("it is not this connection's to say", "forbidden")

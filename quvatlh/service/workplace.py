@@ -1,0 +1,153 @@
+"""A worker, put together: session, actions, reports, bids, around one seat and one executor. The node's own worker is one,
+and so is a daemon of role `worker`, which is nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quvatlh.core.model import WorkerFacts
+from quvatlh.ports import ActionFinished, ActionStarted, Clock, Entropy, Executor, Judge, LogError
+from quvatlh.service import asks, outputs
+from quvatlh.service.announcer import Announcer
+from quvatlh.service.bidder import Bidder
+from quvatlh.service.ownstate import MachineLoad, OwnState
+from quvatlh.service.reports import Reports
+from quvatlh.service.seat import LISTED_MAX, Claim, Seat, Standing, serial_of
+from quvatlh.service.session import Session
+from quvatlh.service.tree import Tree
+from quvatlh.service.worker import Worker
+
+PRUNE_S: Final = 60.0
+"""Between two rounds of taking away outputs that nobody may ask for any more."""
+LEAVE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Craft:
+    """The adapters that a worker stands on."""
+
+    executor: Executor
+    judge: Judge
+    clock: Clock
+    entropy: Entropy
+    load: MachineLoad = dict
+    note: Callable[..., None] = lambda *_, **__: None
+
+
+class Workplace:
+    """A seat.Occupant, a ports.ExecutorListener, a crew.Member."""
+
+    def __init__(self, seat: Seat, craft: Craft, *, worker: str, directory: str, facts: WorkerFacts) -> None:
+        self._seat = seat
+        self._executor = craft.executor
+        self.reports = Reports(seat, craft.entropy, lambda: self.session.id or self.session.last)
+        self.worker = Worker(self.reports, craft.executor, craft.clock, facts.slots, craft.note)
+        self.session = Session(
+            seat, craft.executor, craft.clock, self.worker,
+            worker=worker, directory=directory, facts=facts, note=craft.note,
+        )  # fmt: skip
+        self.worker.session = self.session
+        self._own = OwnState(worker, facts, self.worker, craft.load)
+        self.worker.announcer = Announcer(craft.judge, self.reports, self._state, craft.note)
+        self.bidder = Bidder(seat, self.session, self.worker, craft.judge, self._own, craft.clock)
+        self.worker.on_changed = self.bidder.changed
+        self._drained = False
+        seat.sit(self)
+        craft.executor.listen(self)
+
+    def start(self, tree: Tree) -> None:
+        tree.grow("reports", self.reports.run)
+        tree.grow("bidder", self.bidder.run)
+        tree.grow("prune", self._prune)
+        tree.grow("session", self.session.run)
+
+    async def drain(self, drain_s: float) -> None:
+        """No new work; what runs may go on for a while, then it is stopped and goes to others."""
+        self._drained = True
+        await self.session.leave(LEAVE_S)
+        await self.worker.drain(drain_s)
+
+    async def stop(self, tree: Tree) -> None:
+        """Drained, the session ends with its executor. Else the executor is left to the next daemon."""
+        for name in ("session", "bidder", "prune"):
+            await tree.stop(name)
+        if self._drained:
+            await self.worker.close()
+        else:
+            await self.worker.let_go()
+
+    def _state(self) -> dict[str, Any]:
+        return self.bidder.state()
+
+    # --- a crew.Member ---
+
+    async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
+        return await outputs.read(self._executor, ask)
+
+    async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
+        return await self.bidder.judge(ask)
+
+    # --- a seat.Occupant ---
+
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        self.worker.claimed(claims)
+
+    def stop_actions(self, tokens: Sequence[int]) -> None:
+        self.worker.stop(tokens)
+
+    def not_ours(self, tokens: Sequence[int]) -> None:
+        self.worker.not_ours(tokens)
+
+    def over(self, session: str) -> None:
+        self.session.over(session)
+
+    def moved(self) -> None:
+        self.session.moved()
+        self.bidder.moved()
+
+    def stands(self, standing: Standing) -> None:
+        self._own.facts = standing.facts
+        self.worker.stands(standing)
+
+    def news(self) -> None:
+        self.bidder.news()
+
+    def decided(self, tasks: Sequence[int]) -> None:
+        self.bidder.decided(tasks)
+
+    # --- a ports.ExecutorListener ---
+
+    def started(self, event: ActionStarted) -> None:
+        self.worker.started(event)
+
+    def finished(self, event: ActionFinished) -> None:
+        self.worker.finished(event)
+
+    def gone(self, why: str) -> None:
+        self.session.gone(why)
+
+    # --- a chore ---
+
+    async def _prune(self) -> None:
+        """Outputs of actions that are not listed any more are taken away, some at a time."""
+        while True:
+            await asyncio.sleep(PRUNE_S)
+            await self.prune()
+
+    async def prune(self) -> None:
+        """The oldest first; what is more than one question holds waits for the next round."""
+        kept = {token: name for name in await self._executor.kept() if (token := serial_of(name))}
+        asked = sorted(kept)[:LISTED_MAX]
+        if not asked:
+            return
+        try:
+            listed = set(await self._seat.listed(asked))
+        except LogError:
+            return
+        gone = set(asked) - listed
+        if gone:
+            self._executor.prune([name for token, name in kept.items() if token not in gone])

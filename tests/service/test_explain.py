@@ -1,0 +1,160 @@
+"""Why a task does not run yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quvatlh.core import commands as c
+from quvatlh.core.model import QueueSettings, Rate
+from quvatlh.service import asks
+from quvatlh.service.pool import Rejected, Turn
+from tests.service.bidding import POLICY, offer, ready
+from tests.service.stand import Stand, asked, one, two
+
+
+async def why(stand: Stand, task: str) -> dict[str, Any]:
+    return await stand.pool.explain(asked(), task)
+
+
+def by_worker(told: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["name"]: (each["verdict"], each["detail"]) for each in told["workers"]}
+
+
+async def put_queue(stand: Stand, name: str, **settings: Any) -> None:
+    await stand.node.door.write(asks.Do(c.PutQueue(name, QueueSettings(**settings))), 1)
+
+
+async def test_each_worker_says_the_first_thing_that_speaks_against_it(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=1) as (master, follower, _):
+        await master.working()
+        await follower.working()
+        await master.pool.patch_worker(asked(), "n2", {"queues": ["a*"]})
+        task = await master.add(tags=["gpu"])
+        assert by_worker(await why(master, task)) == {
+            "n1": ("tags", "no tag matches gpu"),
+            "n2": ("queue", "takes tasks of a*, not of default"),
+        }
+        await master.pool.patch_worker(asked(), "n2", {"queues": ["*"], "draining": True})
+        assert by_worker(await why(master, task))["n2"] == ("draining", "takes nothing new")
+        await master.pool.patch_worker(asked(), "n2", {"draining": False, "tags": ["gpu"]})
+        await master.until_state(task, "running")
+        other = await master.add(tags=["gpu", "!worker=n1"])
+        told = await why(master, other)
+        assert (told["reason"], told["text"]) == ("slots", "all workers that may have it are full")
+        assert by_worker(told)["n2"] == ("slots", "needs 1, of 1 are 0 free")
+        python = await master.add(work={"python": "a:b"})
+        assert by_worker(await why(master, python))["n1"] == ("adapter", "has command, not python")
+        excluded = await master.add(tags=["!node=n*"])
+        told = await why(master, excluded)
+        assert told["reason"] == "unplaceable"
+        assert told["text"] == "no worker may have it; n1: its tag node=n1 is excluded by !node=n*"
+
+
+async def test_a_lost_worker_is_lost_as_soon_as_the_master_knows(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        await master.working()
+        await follower.working()
+        task = await master.add(tags=["node=n2", "never"])
+        switchboard.cut("n2")
+        master.clock.advance(3)
+        await master.node.session.beat()
+        assert by_worker(await why(master, task))["n2"][0] == "lost"
+
+
+async def test_verdicts_of_policies_are_kept_and_known_on_every_node(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        await ready(master, follower)
+        task = await master.add(policy=POLICY)
+        assert by_worker(await why(follower, task))["n1"][0] == "not_asked"
+        await offer(master, "n1", task, "no_bid")
+        await offer(master, "n2", task, "failed", "line 3: attempt to index a nil value")
+        for node in (master, follower):
+            told = await why(node, task)
+            assert by_worker(told) == {
+                "n1": ("policy", "its policy does not want it"),
+                "n2": ("policy", "its policy failed: line 3: attempt to index a nil value"),
+            }
+            assert (told["reason"], told["text"]) == ("policy", "no worker's policy wants it")
+        switchboard.cut("n1")
+        assert by_worker(await why(follower, task))["n1"][0] == "not_asked"
+
+
+async def test_what_holds_it_is_named_with_who_holds_it(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        first = await stand.add(queue="q", queue_limit=1)
+        await stand.until_state(first, "running")
+        told = await why(stand, await stand.add(queue="q"))
+        assert (told["reason"], told["holders"], told["position"]) == ("queue_limit", [first], 0)
+        assert told["text"] == f"queue q has as many live actions as its limit of 1 allows: {first}"
+        named = await stand.add(name="a", limit=1)
+        await stand.until_state(named, "running")
+        told = await why(stand, await stand.add(name="a", limit=1))
+        assert (told["reason"], told["holders"]) == ("limit", [named])
+        await put_queue(stand, "p", paused=True)
+        told = await why(stand, await stand.add(queue="p"))
+        assert (told["reason"], told["text"], told["eta"]) == ("paused", "its queue p is paused", None)
+        await put_queue(stand, "r", rate=Rate(1, 60_000))
+        await stand.until_state(await stand.add(queue="r"), "running")
+        told = await why(stand, await stand.add(queue="r"))
+        assert told["reason"] == "rate"
+        await put_queue(stand, "w", limit_per_worker=1)
+        await stand.until_state(await stand.add(queue="w"), "running")
+        told = await why(stand, await stand.add(queue="w"))
+        assert by_worker(told)["n1"] == ("slots", "queue w has 1 here, as many as a worker may have")
+
+
+async def test_times_are_told_and_waited_for(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add(delay_ms=120_000)
+        told = await why(stand, task)
+        assert (told["state"], told["reason"], told["text"]) == (
+            "scheduled",
+            "schedule",
+            "it waits for its time, in 2 m",
+        )
+        record = await stand.pool.task(asked(), task)
+        assert told["eta"]["at_ms"] == record["at_ms"]
+
+
+async def test_position_and_eta_come_from_the_pace_of_the_queue(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await stand.working()
+        for n in range(6):
+            task = await stand.add()
+            await stand.until(stand.running)
+            stand.clock.advance(1.0)
+            await stand.node.session.beat()
+            stand.end(f"a{n + 1}")
+            await stand.until_state(task, "succeeded")
+        await stand.until_state(await stand.add(), "running")
+        tasks = [await stand.add() for _ in range(3)]
+        told = await why(stand, tasks[2])
+        now = max(stand.clock.wall_ms(), stand.state.time_ms)
+        run_ms = stand.node.pace.run_ms("default") or 0.0
+        assert told["position"] == 2
+        assert told["eta"]["at_ms"] == now + int(3 * run_ms)
+        assert told["eta"]["low_ms"] < told["eta"]["at_ms"] < told["eta"]["high_ms"]
+
+
+async def test_what_runs_and_what_is_over_says_so(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add()
+        await stand.until_state(task, "running")
+        told = await why(stand, task)
+        assert (told["reason"], told["text"], told["workers"]) == ("running", "it is running on n1", [])
+        await stand.pool.act(asked(), Turn("delete"), [task])
+        assert (await why(stand, task))["text"] == "it was deleted"
+        with pytest.raises(Rejected, match="no task"):
+            await why(stand, "nothing")
+
+
+async def test_without_any_worker_that_is_what_is_said(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        told = await why(stand, await stand.add())
+        assert (told["reason"], told["text"]) == ("no_worker", "there is no worker")

@@ -1,0 +1,330 @@
+"""A session is an executor's: kept over daemons, renewed by answered beats alone, over with its executor."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quvatlh.core import commands as c
+from quvatlh.core.queries import live_actions
+from quvatlh.service import asks
+from quvatlh.service.presence import ELECTION_S, SILENT_S
+from quvatlh.service.seat import secret_hash
+from tests.fakes.executor import FakeProcess
+from tests.service.stand import Stand, asked, one, two
+
+
+async def running(stand: Stand, **spec: Any) -> tuple[str, str]:
+    """A task that runs, and its action."""
+    await stand.working()
+    before = set(stand.running())
+    task = await stand.add(**spec)
+    await stand.until_state(task, "running")
+    (action,) = set(stand.running()) - before
+    return task, action
+
+
+def own_beat(stand: Stand, *, secret: bytes | None = None, held: tuple[int, ...] | None = None) -> asks.Beat:
+    session = stand.node.session.id
+    assert session is not None
+    return asks.Beat(stand.name, session, stand.process.secret if secret is None else secret, 0, held)
+
+
+# --- another daemon ---
+
+
+async def test_the_next_daemon_goes_on_with_session_and_actions(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task, action = await running(stand)
+        session, process = stand.node.session.id, stand.process
+        await stand.crash()
+        stand.begin()
+        await stand.working()
+        assert (stand.node.session.id, stand.process, stand.running()) == (session, process, [action])
+        stand.end(action)
+        await stand.until_state(task, "succeeded")
+        assert (await stand.pool.task(asked(), task))["attempts"] == 1
+
+
+async def test_an_end_that_no_daemon_saw_is_reported_by_the_next_and_then_forgotten(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task, action = await running(stand)
+        await running(stand)
+        await stand.crash()
+        stand.end(action, 3)
+        stand.begin()
+        await stand.until(lambda: stand.peek(task) == "retrying")
+        record = await stand.pool.task(asked(), task)
+        assert record["actions"][0]["exit_code"] == 3
+        await stand.until(lambda: action not in stand.process.held, "it is not forgotten")
+
+
+async def test_an_end_is_kept_by_the_executor_until_it_is_applied(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task, action = await running(stand)
+        stand.log.hold()
+        stand.end(action)
+        await asyncio.sleep(0.05)
+        assert action in stand.process.held
+        stand.log.release()
+        await stand.until_state(task, "succeeded")
+        await stand.until(lambda: action not in stand.process.held, "it is not forgotten")
+
+
+async def test_a_start_that_was_not_told_is_told_by_the_next_daemon(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add()
+        await stand.until(stand.running)
+        await stand.crash()
+        assert stand.peek(task) == "claimed"
+        stand.begin()
+        await stand.until_state(task, "running")
+
+
+async def test_a_claim_that_the_executor_does_not_know_is_given_back(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        _, action = await running(stand)
+        waiting = await stand.add()
+        token = await stand.claim(waiting)
+        await stand.crash()
+        assert stand.peek(waiting) == "claimed"
+        stand.begin()
+        await stand.until_state(waiting, "pending")
+        assert f"a{token}" not in stand.process.held
+        assert (await stand.pool.task(asked(), waiting))["attempts"] == 0
+        stand.end(action)
+        await stand.until_state(waiting, "running")
+
+
+async def test_what_a_person_wanted_ended_meanwhile_ends(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task, _action = await running(stand)
+        await stand.crash()
+        (row,) = stand.machine.db.execute("SELECT seq FROM task WHERE id = ?", (task,))
+        assert row
+        await stand.node.door.propose(c.Delete((task,)), 1)
+        stand.begin()
+        await stand.until(lambda: not stand.running() and not stand.live())
+
+
+async def test_a_daemon_killed_while_it_was_stopping_leaves_no_drain_behind(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await running(stand)
+        await stand.node.session.leave(1)
+        await stand.until(lambda: not stand.node.worker.takes)
+        await stand.crash()
+        stand.begin()
+        await running(stand)
+
+
+# --- beats ---
+
+
+async def test_who_has_not_the_secret_does_not_speak_for_the_session(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        assert stand.node.presence.beat(own_beat(stand)).known
+        assert not stand.node.presence.beat(own_beat(stand, secret=b"x" * 32)).known
+
+
+async def test_the_answer_names_what_is_not_the_sessions_any_more_and_that_ends(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        _, action = await running(stand)
+        token = int(action[1:])
+        assert stand.node.presence.beat(own_beat(stand, held=(token, 77))).foreign == (77,)
+        seat = stand.node.workplace._seat
+        seat._told.clear()  # type: ignore[attr-defined]  # as one that lags, and does not tell
+        await stand.node.door.propose(c.Lost((c.Loss(token),)), 1)
+        stand.node.session.moved()
+        await stand.until(lambda: action not in stand.running(), "it goes on")
+
+
+async def test_no_beat_renews_what_was_proposed_lost_and_the_rest_lives_on(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        _, short = await running(stand)
+        long_task, long = await running(stand, lease_ms=60_000)
+        await stand.node.tree.stop("session")
+        await stand.node.tree.stop("presence")
+        stand.clock.advance(2.7)
+        stand.log.hold()
+        looking = asyncio.create_task(stand.node.presence._look())
+        await asyncio.sleep(0.01)
+        answer = stand.node.presence.beat(own_beat(stand))
+        assert answer == asks.BeatAnswer(known=True, foreign=(int(short[1:]),))
+        stand.log.release()
+        await looking
+        assert [token for token, _ in stand.live()] == [int(long[1:])]
+        assert stand.peek(long_task) == "running"
+
+
+async def test_what_was_proposed_lost_in_vain_is_proposed_again_though_a_beat_came(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        _, action = await running(stand)
+        await stand.node.tree.stop("session")
+        await stand.node.tree.stop("presence")
+        stand.clock.advance(2.7)
+        stand.node.presence._lost(live_actions(stand.machine.db))
+        stand.node.presence.beat(own_beat(stand))
+        await stand.node.presence._look()
+        assert int(action[1:]) not in [token for token, _ in stand.live()]
+
+
+async def test_a_new_master_has_condemned_nobody(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await running(stand)
+        await stand.node.tree.stop("session")
+        await stand.node.tree.stop("presence")
+        stand.clock.advance(2.7)
+        stand.node.presence._lost(live_actions(stand.machine.db))
+        stand.log.depose(None)
+        stand.log.elect()
+        assert stand.node.presence.beat(own_beat(stand)).foreign == ()
+
+
+async def test_a_master_without_the_leadership_lease_renews_nothing(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        stand.log.acts = lambda: False  # type: ignore[method-assign]
+        with pytest.raises(Exception, match="not master"):
+            stand.node.presence.beat(own_beat(stand))
+
+
+async def test_a_stopped_executor_sends_no_beats(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("session")
+        heard = stand.node.presence._heard
+        session = stand.node.session.id or ""
+        stand.clock.advance(0.5)
+        await stand.node.session.beat()
+        before = heard[session]
+        stand.process.freeze()
+        stand.clock.advance(0.5)
+        beating = asyncio.create_task(stand.node.session.beat())
+        await asyncio.sleep(0.05)
+        assert heard[session] == before
+        stand.process.thaw()
+        await beating
+        assert heard[session] > before
+
+
+async def test_a_lease_counts_from_when_the_answered_beat_was_sent(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("session")
+        seat = stand.node.session._seat
+        real = seat.beat
+
+        async def slow(beat: asks.Beat) -> asks.BeatAnswer:
+            stand.clock.advance(1.0)
+            return await real(beat)
+
+        seat.beat = slow  # type: ignore[method-assign]
+        sent = stand.clock.boot()
+        await stand.node.session.beat()
+        assert stand.node.session.left_s(2000) == pytest.approx(1.0)
+        await stand.until(lambda: stand.process._renewed_s == sent)
+
+
+# --- the end of an executor ---
+
+
+async def died(stand: Stand) -> FakeProcess:
+    process = stand.process
+    process.kill()
+    await stand.until(lambda: stand.host.process not in {None, process}, "there is no new executor")
+    return process
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_with_the_executor_its_session_is_over_and_the_actions_run_again(tmp_path: Path, isolated: bool) -> None:
+    async with one(tmp_path, isolated=isolated) as stand:
+        task, action = await running(stand, lease_ms=60_000)
+        session = stand.node.session.id
+        await died(stand)
+        stand.clock.advance(SILENT_S + ELECTION_S + 0.1)
+        await stand.until(lambda: stand.node.session.is_confirmed and stand.node.session.id != session)
+        if not isolated:
+            await asyncio.sleep(0.1)
+            assert [token for token, _ in stand.live()] == [int(action[1:])], "its children may live on"
+            stand.clock.advance(60.0)
+            await stand.node.presence._look()
+        await stand.until(lambda: stand.peek(task) == "running" and action not in stand.running())
+        assert (await stand.pool.task(asked(), task))["attempts"] == 2
+
+
+async def test_a_copy_of_another_directory_does_not_end_what_runs(tmp_path: Path) -> None:
+    async with one(tmp_path, isolated=True) as stand:
+        await running(stand, lease_ms=60_000)
+        await stand.node.tree.stop("session")
+        stand.clock.advance(SILENT_S + ELECTION_S + 0.1)
+        facts = stand.node.session.facts
+        wish = asks.Open("n1", "another", secret_hash(b"x"), "another directory", facts, isolated=True, fresh=True)
+        assert not stand.node.presence.is_ended_with(wish)
+        with pytest.raises(Exception, match="still run"):
+            await stand.node.door.write(wish, 1)
+
+
+async def test_an_end_that_was_told_to_the_daemon_before_the_executor_died_still_counts(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task, action = await running(stand)
+        stand.log.hold()
+        stand.end(action)
+        await stand.until(lambda: not stand.node.worker.held())
+        stand.process.kill()
+        await asyncio.sleep(0.02)
+        stand.log.release()
+        await stand.until_state(task, "succeeded")
+
+
+async def test_what_a_lease_ended_is_told_and_runs_again(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task, action = await running(stand)
+        once, second = await running(stand, delivery="at-most-once")
+        await stand.node.tree.stop("session")
+        stand.clock.advance(2.1)
+        stand.process.look()
+        await stand.until(lambda: not {action, second} & {f"a{token}" for token, _ in stand.live()})
+        assert stand.peek(task) in {"pending", "claimed"}
+        record = await stand.pool.task(asked(), once)
+        assert (record["state"], record["error"]["code"]) == ("failed", "lost")
+
+
+async def test_of_an_executor_that_cannot_be_started_people_are_told_and_it_is_tried_again(tmp_path: Path) -> None:
+    async with one(tmp_path, elect=False) as stand:
+        stand.host.broken = OSError("no room")
+        await stand.until(lambda: any("no executor" in text for text, _ in stand.notes))
+        stand.host.broken = None
+        stand.log.elect()
+        await stand.working()
+
+
+async def test_a_session_that_the_cluster_ended_takes_its_executor_with_it(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        await follower.working()
+        process = follower.process
+        switchboard.cut("n2")
+        master.clock.advance(SILENT_S + ELECTION_S + 0.1)
+        await master.node.session.beat()
+        await master.node.presence._look()
+        switchboard.heal()
+        await follower.until(lambda: not process.alive)
+        await follower.working()
+        assert follower.process is not process
+
+
+async def test_a_worker_silent_for_longer_than_a_tasks_lease_gets_none_of_it(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("session")
+        stand.clock.advance(ELECTION_S + 1.2)
+        short, long = await stand.add(lease_ms=1000), await stand.add(lease_ms=5000)
+        await stand.until_state(long, "running")
+        record = await stand.pool.task(asked(), short)
+        assert (record["state"], record["attempts"]) == ("pending", 0)
+        await stand.node.session.beat()
+        await stand.until_state(short, "running")

@@ -1,0 +1,149 @@
+"""What a person does to tasks, by ids and by filter."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from quvatlh.core.filters import TaskFilter
+from quvatlh.service.pool import Bulk, Done, Rejected, Turn, Unavailable
+from tests.service.stand import asked, one, two
+
+
+async def test_kill_stops_and_fails_and_is_not_retried(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add()
+        await stand.until_state(task, "running")
+        done = await stand.pool.act(asked(), Turn("kill"), [task])
+        assert isinstance(done, Done)
+        assert (done.matched, done.done) == (1, 1)
+        await stand.until(lambda: not stand.live())
+        record = await stand.pool.task(asked(), task)
+        assert (record["state"], record["error"]["code"]) == ("failed", "killed")
+        again = await stand.pool.act(asked(), Turn("kill"), [task])
+        assert isinstance(again, Done)
+        assert again.done == 1, "what is over is as asked already"
+
+
+async def test_a_killed_instance_of_a_service_is_replaced_after_its_rest(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add(kind="service")
+        await stand.until_state(task, "running")
+        await stand.pool.act(asked(), Turn("kill"), [task])
+        await stand.until_state(task, "pending")
+        await asyncio.sleep(0.05)
+        assert not stand.live()
+        stand.clock.advance(1.1)
+        await stand.until_state(task, "running")
+
+
+async def test_retry_gives_a_failed_task_another_life(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add(retry={"attempts": 1})
+        await stand.until(stand.running)
+        stand.end("a1", 1)
+        await stand.until_state(task, "failed")
+        await stand.pool.act(asked(), Turn("retry"), [task])
+        await stand.until_state(task, "running")
+
+
+async def test_relocate_goes_away_from_here_or_to_a_worker_and_pins_what_waits(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await master.working()
+        await follower.working()
+        task = await master.add()
+        await master.until_state(task, "running")
+        ((_, home),) = master.live()
+        await master.pool.act(asked(), Turn("relocate"), [task])
+        await master.until(lambda: [w for _, w in master.live()] not in ([], [home]))
+        await master.pool.act(asked(), Turn("relocate", to=home), [task])
+        await master.until(lambda: [w for _, w in master.live()] == [home])
+        waiting = await master.add(tags=["nobody"])
+        await master.pool.act(asked(), Turn("relocate", to="n2"), [waiting])
+        told = await master.pool.explain(asked(), waiting)
+        assert {each["name"]: each["detail"] for each in told["workers"]}["n1"] == "pinned to worker n2"
+
+
+async def test_relocate_to_nobody_is_refused_by_ids_and_by_filter(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add()
+        await stand.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}, "queue": "many"}}] * 1001)
+        for which in ([task], TaskFilter(queue="default"), TaskFilter(queue="many")):
+            with pytest.raises(Rejected, match="worker") as refused:
+                await stand.pool.act(asked(), Turn("relocate", to="nobody"), which)
+            assert refused.value.code == "not_found"
+
+
+async def test_update_changes_what_it_names(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add(tags=["gpu"])
+        changes = {"queue": "other", "priority": 3, "tags": [], "limit": 2, "keep_ms": 1000, "expires_ms": 2**41}
+        await stand.pool.act(asked(), Turn("update", changes=changes), [task])
+        record = await stand.pool.task(asked(), task)
+        spec = record["spec"]
+        assert (spec["queue"], spec["priority"], spec.get("tags"), spec["limit"]) == ("other", 3, None, 2)
+        assert (spec["keep_ms"], record["expires_ms"]) == (1000, 2**41)
+        with pytest.raises(Rejected, match="cannot be set"):
+            await stand.pool.act(asked(), Turn("update", changes={"name": "x"}), [task])
+
+
+async def test_lowering_a_services_limit_stops_the_youngest(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=3) as stand:
+        await stand.working()
+        task = await stand.add(kind="service", limit=3)
+        await stand.until(lambda: len(stand.live()) == 3)
+        oldest = stand.live()[0]
+        await stand.pool.act(asked(), Turn("update", changes={"limit": 1}), [task])
+        await stand.until(lambda: stand.live() == [oldest])
+
+
+async def test_an_unknown_id_refuses_the_whole_and_is_named(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = await stand.add()
+        with pytest.raises(Rejected) as refused:
+            await stand.pool.act(asked(), Turn("delete"), [task, "nothing"])
+        assert [error.path for error in refused.value.errors] == ["ids[1]"]
+        assert stand.peek(task) == "pending"
+
+
+async def test_a_thousand_and_more_are_worked_off_and_any_node_tells_how_far(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, switchboard):
+        await master.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}}}] * 1500)
+        bulk = await follower.pool.act(
+            asked(), Turn("update", changes={"priority": 4}), TaskFilter(queue="default", state=("pending",))
+        )
+        assert isinstance(bulk, Bulk)
+        told = await master.pool.bulk(asked(), bulk.id)
+        assert told["state"] == "working"
+        await master.until(lambda: not follower.node.tree.named("bulk"))
+        told = await master.pool.bulk(asked(), bulk.id)
+        assert told["state"] == "done"
+        assert (told["matched"], told["done"]) == (1500, 1500)
+        rows = master.machine.db.execute("SELECT count(*) FROM task WHERE priority = 4").fetchone()
+        assert rows == (1500,)
+        switchboard.cut("n2")
+        with pytest.raises(Unavailable, match="ask for the rest again"):
+            await master.pool.bulk(asked(), bulk.id)
+        with pytest.raises(Rejected, match="there is no bulk"):
+            await master.pool.bulk(asked(), "b00000000-1234")
+
+
+async def test_services_leave_a_worker_that_drains_and_jobs_may_finish(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=2) as (master, follower, _):
+        await master.working()
+        await follower.working()
+        service = await master.add(kind="service")
+        await master.until_state(service, "running")
+        ((_, home),) = master.live()
+        job = await master.add(tags=[f"node={home}"])
+        await master.until_state(job, "running")
+        await master.pool.patch_worker(asked(), home, {"draining": True})
+        await master.until(lambda: sorted({w for _, w in master.live()}) == ["n1", "n2"])
+        assert master.peek(job) == "running"
+        (moved,) = master.machine.db.execute("SELECT worker FROM live WHERE service = 1").fetchone()
+        assert moved != home
