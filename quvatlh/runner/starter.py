@@ -11,7 +11,6 @@ import _socket
 import ctypes
 import errno
 import gc
-import marshal
 import os
 import resource
 import sys
@@ -77,7 +76,7 @@ def serve(data: bytes, files: list[int], parent: int) -> tuple[int, bytes]:
         seen, said = os.pipe2(os.O_CLOEXEC)
         pid = clone()
         if pid == 0:
-            become(marshal.loads(data), files, said, parent)  # noqa: S302 - from the runner alone
+            become(unpacked(data), files, said, parent)
         os.close(said)
         said = -1
         return pid, os.read(seen, REPORT_BYTES_MAX)
@@ -87,6 +86,22 @@ def serve(data: bytes, files: list[int], parent: int) -> tuple[int, bytes]:
         for fd in (*files, seen, said):
             if fd >= 0:
                 os.close(fd)
+
+
+def unpacked(data: bytes) -> tuple[Any, ...]:
+    """A request: zeros between its fields, before each list its length. See starting.Job."""
+    fields = iter(data.split(b"\0"))
+    argv, env = ([next(fields) for _ in range(int(next(fields)))] for _ in range(2))
+    cwd, ids, limits, with_parent, group = fields
+    return (
+        argv,
+        dict(each.split(b"=", 1) for each in env),
+        cwd,
+        tuple(int(each) for each in ids.split()),
+        tuple(each.decode().split("=") for each in limits.split()),
+        with_parent,
+        group,
+    )
 
 
 def clone() -> int:
@@ -151,19 +166,19 @@ def become(job: tuple[Any, ...], files: list[int], said: int, parent: int) -> No
     os._exit(127)
 
 
-def join(group: str) -> None:
-    fd = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+def join(group: bytes) -> None:
+    fd = os.open(group + b"/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
     os.write(fd, b"0")
     os.close(fd)
 
 
-def take_on(ids: tuple[int, ...], limits: tuple[tuple[str, int], ...]) -> None:
+def take_on(ids: tuple[int, ...], limits: tuple[tuple[str, str], ...]) -> None:
     """A user's processes are counted when it is become: limits before it, as root may raise them too."""
     if ids:
         os.setgroups(ids[2:])
         os.setgid(ids[1])
     for name, value in limits:
-        limit(name, value)
+        limit(name, int(value))
     if ids:
         os.setuid(ids[0])
 
@@ -175,15 +190,15 @@ def limit(name: str, soft: int) -> None:
         raise Refused(f"rlimits.{name}", error) from None
 
 
-def execute(argv: list[str], env: dict[str, str]) -> None:
+def execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:
     """As execvpe, which imports what we do without."""
     program = argv[0]
-    if "/" in program:
+    if b"/" in program:
         os.execve(program, argv, env)  # noqa: S606 - carrying out commands is the purpose
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for directory in env.get("PATH", os.defpath).split(":"):
+    for directory in env.get(b"PATH", os.defpath.encode()).split(b":"):
         try:
-            os.execve(f"{directory or '.'}/{program}", argv, env)  # noqa: S606
+            os.execve((directory or b".") + b"/" + program, argv, env)  # noqa: S606
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import marshal
 import os
 import signal
 import socket
@@ -45,8 +44,13 @@ class Job:
     def encoded(self, *, with_parent: bool) -> bytes:
         who, work = self.who, self.work
         ids = () if who is None else (who.uid, who.gid, *who.groups)
-        limits = tuple(each for each in work.rlimits if not self.group or each[0] != "memory")
-        return marshal.dumps((self.argv, dict(self.env), work.cwd, ids, limits, with_parent, self.group))
+        limits = (f"{name}={limit}" for name, limit in work.rlimits if not self.group or name != "memory")
+        fields = [str(len(self.argv)), *self.argv, str(len(self.env))]
+        fields += [f"{name}={value}" for name, value in self.env.items()]
+        fields += [work.cwd or "", " ".join(map(str, ids)), " ".join(limits), "1" if with_parent else "", self.group]
+        if any("\0" in field for field in fields):
+            raise OSError(errno.EINVAL, "a zero character in what is to be run")
+        return os.fsencode("\0".join(fields))
 
 
 class Starter:

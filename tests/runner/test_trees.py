@@ -221,9 +221,13 @@ async def test_closing_stops_everything_and_takes_nothing_more(bed: Bed) -> None
         bed.start("true")
 
 
-async def test_a_thousand_short_commands_leave_no_descriptor_and_no_zombie(bed: Bed) -> None:
+@pytest.mark.parametrize(("count", "limits"), [(1000, {}), (500, {"nofile": 99})])
+async def test_many_short_commands_leave_no_descriptor_and_no_zombie(
+    bed: Bed, count: int, limits: dict[str, int]
+) -> None:
+    await bed.run({"command": ["true"], "rlimits": limits})
     before = len(descriptors()), children()
-    names = [bed.start({"command": ["true"]}) for _ in range(1000)]
+    names = [bed.start({"command": ["true"], "rlimits": limits}) for _ in range(count)]
     ends = [await bed.has_finished(name) for name in names]
     assert {(end.exit_code, end.error) for end in ends} == {(0, None)}
     assert (len(descriptors()), children()) == before
