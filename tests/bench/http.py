@@ -114,6 +114,7 @@ async def _asked(nodes: Cluster, node: object, do: str, **given: Any) -> Report:
         "node_cpu": (used_s := max(each.cpu_s() - used for each, used in zip(every, before, strict=True))) / took_s,
         "node_us": used_s / found["count"] * 1e6,
         "stall_ms": max(stall["late_ms"] - stall["queued_ms"] for stall in stalls),
+        "computing_ms": max(stall["computing_ms"] for stall in stalls),
     }
 
 
@@ -133,6 +134,7 @@ def _limits(found: Sequence[Report]) -> dict[str, Any]:
         "node": statistics.median(each["node_cpu"] for each in found),
         "load": statistics.median(each["load_cpu"] for each in found),
         "stall_ms": max(each["stall_ms"] for each in found),
+        "of_it_computing_ms": max(each["computing_ms"] for each in found),
     }
 
 
