@@ -39,8 +39,8 @@ class Settings:
     entry_bytes_max: int = 8 * MIB
     """Greatest entry. pysyncobj sends larger ones in parts, wrongly."""
     group_bytes_max: int = 512 * 1024
-    """Proposals are grouped into one entry up to this. An entry is applied without a pause: a megabyte of tasks to add
-    would hold the loop for 100 ms. Smaller means more syncs, which a slow disk shows."""
+    """Proposals are grouped into one entry up to this. An entry is applied without a pause: at 10 µs for
+    each 100 bytes of tasks, a megabyte holds the loop for 100 ms. Smaller means more syncs, which a slow disk shows."""
     queue_bytes_max: int = 64 * MIB
     """Proposals that wait for a place in an entry; beyond it they are refused as unavailable."""
     append_bytes_max: int = 1 * MIB
