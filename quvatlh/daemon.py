@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -176,9 +177,12 @@ async def run_node(config: Config) -> None:
             url = _url(config, await server.start())
         stack.push_async_callback(server.stop)
         _welcome(note, config, running, url, place)
-        # 7. Until somebody wants it to end, or it cannot go on.
+        # 7. What there is now stays to the end: the garbage collector need not stop the loop to look at it.
+        gc.collect()
+        gc.freeze()
+        # 8. Until somebody wants it to end, or it cannot go on.
         await _until_stopped(stop, running.broken, note)
-        # 8. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
+        # 9. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
         await _hand_over(running.log)
         await node.drain()
         note("node stops")

@@ -184,12 +184,17 @@ def anything() -> Kind:
 
 
 def list_of(kind: Kind, items_max: int = limits.LIST_ITEMS_MAX, *, items_min: int = 0) -> Kind:
+    judge = kind.check
+
     def check(given: Any) -> list[Any]:
         if type(given) is not list:
             raise ValueError(f"must be a list, not {shown(given)}")
         if not items_min <= len(given) <= items_max:
             raise ValueError(f"must have {items_min} to {items_max} items, not {len(given)}")
-        return _each(kind, enumerate(given))
+        try:
+            return [judge(each) for each in given]
+        except ValueError:
+            return _each(kind, enumerate(given))  # once more, for all the faults and their places
 
     return Kind(check, {"type": "array", "items": kind.schema, "minItems": items_min, "maxItems": items_max})
 

@@ -23,6 +23,8 @@ from quvatlh.service.pool import Broken, NewTask, Problem
 
 CUTS_IN_FLIGHT: Final = 2
 """As the log has at most two entries in flight, more would only wait in memory."""
+PIECE_BYTES: Final = 64 * 1024
+"""Of what has arrived, cut without a pause."""
 
 
 async def add_lines(exchange: Exchange) -> web.StreamResponse:
@@ -61,7 +63,8 @@ class _Lines:
         cutter = Cutter()
         content = self._exchange.request.content
         while data := await content.readany():
-            await self._ask(group, cutter.feed(data))
+            for start in range(0, len(data), PIECE_BYTES):
+                await self._ask(group, cutter.feed(data[start : start + PIECE_BYTES]))
         await self._ask(group, cutter.finish())
         await self._asked.put(None)
 

@@ -50,13 +50,12 @@ class Cutter:
     def feed(self, data: bytes) -> list[Cut]:
         """The cuts that are complete now."""
         cuts: list[Cut] = []
-        start = 0
-        end = data.find(b"\n")
-        while end >= 0:
-            self._line(data[start:end], cuts)
-            start = end + 1
-            end = data.find(b"\n", start)
-        self._keep(data[start:])
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if lines:
+            self._line(lines[0], cuts)
+            self._whole(lines[1:], cuts)
+        self._keep(rest)
         return cuts
 
     def finish(self) -> list[Cut]:
@@ -87,6 +86,22 @@ class Cutter:
             self._first += 1
         elif line.strip(_BLANK):
             self._take(line, size, cuts)
+
+    def _whole(self, lines: list[bytes], cuts: list[Cut]) -> None:
+        """As `_line` for each. The commonest case, lines that all fit into the cut by their bytes, is taken at once."""
+        size = sum(map(len, lines))
+        if self._bytes + size > CUT_BYTES_MAX:
+            for line in lines:
+                self._line(line, cuts)
+            return
+        filled = [line for line in lines if line.strip(_BLANK)]
+        while filled:
+            room = LINES_MAX - len(self._lines)
+            taken, filled = filled[:room], filled[room:]
+            self._lines += taken
+            self._bytes += sum(map(len, taken))
+            if len(self._lines) == LINES_MAX:
+                self._close(cuts)
 
     def _take(self, line: bytes, size: int, cuts: list[Cut]) -> None:
         if self._bytes + size > CUT_BYTES_MAX:

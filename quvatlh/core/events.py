@@ -48,7 +48,7 @@ INTERNAL: Final = frozenset(
 )
 
 
-class Event(Struct, frozen=True, array_like=True):
+class Event(Struct, frozen=True, array_like=True, gc=False):
     """One fact. `n` counts within the entry, so that index and n name it for good."""
 
     n: int

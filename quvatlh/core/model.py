@@ -49,8 +49,11 @@ LedgerOutcome = Literal["ran", "skipped"]
 StopReason = Literal["kill", "delete", "relocate", "surplus"]
 
 
-class Value(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A part of the vocabulary: written as a map without its defaults, so that fields may be added."""
+class Value(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A part of the vocabulary: written as a map without its defaults, so that fields may be added.
+
+    Values hold no cycles, so the garbage collector is told to pass them by (`gc=False`): looking at those of a hundred
+    thousand events took a third of all processor time, and stopped the loop for 100 ms."""
 
 
 class Code(Value, frozen=True):

@@ -8,7 +8,7 @@ from quvatlh.core.events import Event
 from quvatlh.core.rejections import Rejection
 
 
-class Result(Struct, frozen=True, array_like=True):
+class Result(Struct, frozen=True, array_like=True, gc=False):
     """Base of the answers that are a yes."""
 
 
@@ -89,7 +89,7 @@ class Diverged(Result, frozen=True, tag="diverged"):
 Answer = Ok | Added | Done | Awarded | Reported | Opened | Versioned | Fired | Worked | Digested | Diverged | Rejection
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, gc=False):
     """What became of one item of an entry."""
 
     result: Answer

@@ -24,7 +24,12 @@ APPLICATION_ID = 0x51767468
 
 MIB = 1024 * 1024
 WAL_BYTES_MAX = 64 * MIB
-"""Above it a checkpoint closes the gap to the writer. Too small stalls the writer often; too large fills the disk."""
+"""Above it a checkpoint makes several passes, to close the gap to the writer. Too small costs work; too large fills the
+disk."""
+PASSES_MAX = 8
+"""Each moves what was written during the one before it."""
+WAL_BYTES_HELD = 192 * MIB
+"""Above it the writer is held for the last pages: tens of milliseconds. Below the disk's reserve of 256 MiB."""
 PAGE_CACHE_BYTES = 16 * MIB
 BUSY_S = 10.0
 """The writer waits so long for a checkpoint that closes the gap; it takes tens of milliseconds at worst."""
@@ -123,15 +128,19 @@ class StateFile:
     def checkpoint(self) -> int:
         """Move committed pages into the file proper and sync; the greatest index that surely survives a power failure.
 
-        The index is read first: what is committed meanwhile may or may not be covered. A writer that never pauses keeps
-        SQLite from starting its write-ahead file anew, so beyond WAL_BYTES_MAX the last pages are moved with the
-        writer held; they are few, since the bulk was moved just before.
+        The index is read first: what is committed meanwhile may or may not be covered. SQLite starts its write-ahead
+        file anew when a writer comes and finds nothing left in it. A writer that never pauses leaves something at each
+        pass, but less and less, so beyond WAL_BYTES_MAX passes follow each other until one is quicker than the writer.
+        Only beyond WAL_BYTES_HELD the last pages are moved with the writer held.
         """
         with self._side_connection() as side:
             index = _applied_index(side)
             whole = _checkpoint_pass(side, "PASSIVE")
-            if self._wal_bytes() > WAL_BYTES_MAX:
+            for _ in range(PASSES_MAX):
+                if self._wal_bytes() <= WAL_BYTES_MAX:
+                    break
                 _checkpoint_pass(side, "PASSIVE")
+            if self._wal_bytes() > WAL_BYTES_HELD:
                 _checkpoint_pass(side, "FULL")
             if not whole:
                 # A reader of an older state holds pages back; the write-ahead file is as good once it is synced.

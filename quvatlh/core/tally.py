@@ -42,10 +42,15 @@ class Tally:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._changes: defaultdict[Counter, int] = defaultdict(int)
+        self._new: defaultdict[tuple[str, str, int, int], int] = defaultdict(int)
         self._before: dict[Counter, int] = {}
 
     def add(self, scope: str, a: str, b: str | int, n: int) -> None:
         self._changes[scope, a, b] += n
+
+    def add_new(self, queue: str, state: str, priority: int, shape: int) -> None:
+        """A task came into the table: all counters of tasks, summed up before any is read."""
+        self._new[queue, state, priority, shape] += 1
 
     def get(self, scope: str, a: str, b: str | int) -> int:
         counter = (scope, a, b)
@@ -53,9 +58,20 @@ class Tally:
         if before is None:
             row = self._db.execute("SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?", counter).fetchone()
             before = self._before[counter] = row[0] if row else 0
+        self._sum_up()
         return before + self._changes.get(counter, 0)
 
+    def _sum_up(self) -> None:
+        for (queue, state, priority, shape), n in self._new.items():
+            self.add(STATE, queue, state, n)
+            self.add(PRIORITY, "", priority, n)
+            self.add(SHAPE, "", shape, n)
+            if state == "pending":
+                self.add(READY, queue, shape, n)
+        self._new.clear()
+
     def flush(self) -> None:
+        self._sum_up()
         changed = [(*counter, n) for counter, n in self._changes.items() if n]
         if changed:
             self._db.executemany(_UPSERT, changed)

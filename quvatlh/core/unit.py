@@ -64,10 +64,12 @@ class Unit:
         self._serials: dict[str, int] = dict(db.execute("SELECT name, n FROM serial").fetchall())
         self._serials_before = dict(self._serials)
         self.new_tasks: list[tuple[Any, ...]] = []
+        self.new_plain_tasks: list[tuple[Any, ...]] = []
+        """As INSERT_TASK and INSERT_PLAIN_TASK want them."""
         self.new_bodies: list[tuple[int, str | None, bytes | None, int]] = []
         self.new_ids: set[str] = set()
-        self.plain_shapes: dict[str, int] = {}
-        """By adapter; void when shapes are dropped."""
+        self.new_shapes: dict[tuple[object, ...], int] = {}
+        """Of the tasks of this entry, by what they are made of; void when shapes are dropped."""
 
     # --- numbers and news ---
 
@@ -237,8 +239,10 @@ class Unit:
 
     def flush_tasks(self) -> None:
         """Tasks of one or many ADDs, together; before anything that reads tasks."""
-        if self.new_tasks:
+        if self.new_ids:
+            self.db.executemany(schema.INSERT_PLAIN_TASK, self.new_plain_tasks)
             self.db.executemany(schema.INSERT_TASK, self.new_tasks)
+            self.new_plain_tasks.clear()
             self.new_tasks.clear()
             self.new_ids.clear()
         if self.new_bodies:
@@ -250,7 +254,7 @@ class Unit:
         self.tally.flush()
         self.names.flush()
         self.shapes.drop_unused()
-        self.plain_shapes.clear()
+        self.new_shapes.clear()
         self.queues.flush()
         changed = [(name, n) for name, n in self._serials.items() if self._serials_before.get(name) != n]
         if changed:

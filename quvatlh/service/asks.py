@@ -21,7 +21,7 @@ VERSION = 1
 _PREFIX = bytes([VERSION])
 
 
-class Draft(Struct, frozen=True, array_like=True):
+class Draft(Struct, frozen=True, array_like=True, gc=False):
     """A task as it was asked for, before it has an id and absolute times."""
 
     spec: TaskSpec

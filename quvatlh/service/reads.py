@@ -37,8 +37,11 @@ from quvatlh.service.pool import (
 from quvatlh.service.readers import Read, Readers, T
 from quvatlh.service.state import State
 
-PAGE_S: Final = 0.05
-"""A page that would take longer ends early, with a cursor. Below the 100 ms that a read transaction may take."""
+PAGE_S: Final = 0.035
+"""A page whose reading takes longer ends early, with a cursor. The rest of its 50 ms is for the last window and the
+way; and it stays below the 100 ms that a read transaction may take."""
+LOOK_S: Final = 1.0
+"""Between looks at whether a task has ended, where nothing tells."""
 
 
 class Reads:
@@ -185,7 +188,7 @@ class Reads:
                     found = await self.read(None, lambda db: _find(queries.get_task(db, task_id), action))
                     if found is None or found.finished_at is not None:
                         break
-                    await watch.wait(PAGE_S * 20)
+                    await watch.wait(LOOK_S)
             finally:
                 watch.close()
             if found is not None:

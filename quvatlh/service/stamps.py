@@ -34,23 +34,23 @@ class Stamps:
         now = max(self._clock.wall_ms(), log_time_ms)
         ids = iter(self.task_ids(sum(draft.id is None for draft in drafts)))
         return tuple(
-            c.NewTask(
-                next(ids) if draft.id is None else draft.id,
-                draft.spec,
-                draft.id is not None,
-                _moment(draft.at_ms, draft.delay_ms, now),
-                _moment(draft.expires_ms, draft.expires_in_ms, now),
-                draft.payload,
-                draft.payload_json,
-            )
-            for draft in drafts
+            [
+                c.NewTask(
+                    next(ids) if draft.id is None else draft.id,
+                    draft.spec,
+                    draft.id is not None,
+                    draft.at_ms if draft.delay_ms is None else _moment(draft.delay_ms, now),
+                    draft.expires_ms if draft.expires_in_ms is None else _moment(draft.expires_in_ms, now),
+                    draft.payload,
+                    draft.payload_json,
+                )
+                for draft in drafts
+            ]
         )
 
 
-def _moment(absolute: int | None, relative: int | None, now: int) -> int | None:
-    if relative is None:
-        return absolute
-    return min(now + relative, TIME_MS_MAX)
+def _moment(relative_ms: int, now: int) -> int:
+    return min(now + relative_ms, TIME_MS_MAX)
 
 
 def _uuid7(number: int) -> str:

@@ -135,9 +135,9 @@ def _request(key: RequestKey) -> c.Request:
 
 
 def _draft(position: int, task: NewTask) -> asks.Draft:
-    given: dict[str, Any] = {name: value for name, value in task.items() if name != "spec"}
+    given: dict[str, Any] = {**task}
     try:
-        spec = msgspec.convert(task["spec"], TaskSpec)
+        spec = msgspec.convert(given.pop("spec"), TaskSpec)
     except msgspec.ValidationError as error:
         raise Rejected(
             "invalid", "a task cannot be taken as it is", [FieldError(f"tasks[{position}]", str(error))]

@@ -1,28 +1,37 @@
-"""How many requests a second the HTTP side takes, over a pool that costs nothing: python -m tests.bench.http
+"""What HTTP takes: python -m tests.bench.http [door idle clients bulk] [--json FILE] [--seconds S] [--rounds N]
 
-The server has a process of its own; the load is raw sockets in this one, one request at a time on each connection, so on
-two cores it takes its share. CPU time of the server is told beside: it is what a request costs whatever else runs.
+    door     the HTTP side alone, over a pool that costs nothing
+    idle     ADD, one at a time with a pause, over keep-alive: one node, three nodes (through master and follower)
+    clients  ADD with 1, 8 and 64 clients: one node, three nodes
+    bulk     NDJSON into one node, two kinds of task
+
+Nodes are `quvatlh run` as it is, every write is synced; the load has a process of its own, and no task ever runs. `load`
+is the part of a core that the load took, `node` the busiest node: which one is near 1 was the limit; `node_us` is the
+processor time of that node for each task, which other processes disturb least. Stalls are those of gauge.py, by the
+kernel's account not to be blamed on other processes. A round is repeated, the median told with the range: on a busy
+machine compare rounds, not runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import multiprocessing
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from quvatlh.api.lines import checked_lines
-from quvatlh.api.ndjson import Cut
-from quvatlh.api.server import Options, Server
-from quvatlh.service.pool import Added, Call, NewTask
-from tests.fakes.pool import TOKEN, FakePool
+from tests.bench import report
+from tests.bench.costless import check_alone, costless
+from tests.bench.load import Report, loaded
+from tests.cluster.cluster import Cluster, now
+from tests.cluster.daemons import TOKEN, Daemon, daemons
+from tests.fakes.pool import TOKEN as FAKE_TOKEN
 
-SMALL = {"work": {"command": ["true"]}}
-USUAL = {
+NOBODY = {"tags": ["nobody-has-this"]}
+SMALL: dict[str, Any] = {"work": {"command": ["true"]}, **NOBODY}
+USUAL: dict[str, Any] = {
     "name": "resize",
     "group": "photos",
     "queue": "images",
@@ -30,142 +39,117 @@ USUAL = {
     "payload": {"photo": 8_123_456},
     "priority": 3,
     "key": "tenant-7",
+    **NOBODY,
 }
-PIECE_BYTES = 256 * 1024
+TASKS = {"small": SMALL, "usual": USUAL}
+PARTS = ("door", "idle", "clients", "bulk")
+CLIENTS = (1, 8, 64)
+IDLE_PAUSE_S = 0.005
 
 
-class CostlessPool(FakePool):
-    """Answers at once and keeps nothing: what is measured is the door."""
+class Bench:
+    def __init__(self, rows: report.Rows, directory: Path, seconds: float, rounds: int, lines: int) -> None:
+        self._rows = rows
+        self._directory = directory
+        self._seconds = seconds
+        self._rounds = rounds
+        self._lines = lines
 
-    async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
-        self.index += 1
-        return Added([f"{self.index:012x}-0000-7000-8000-{n:012x}" for n in range(len(tasks))], self.index, {})
+    async def door(self) -> None:
+        for connections in CLIENTS:
+            with costless(noted=False) as (address, end):
+                given = {"task": USUAL, "connections": connections, "seconds": self._seconds}
+                found = await loaded("adds", address, FAKE_TOKEN, **given)
+                cost = end() / found["count"] * 1e6
+            self._rows.add(f"door, {connections} clients", **_rate([found]), node_us=cost, **_latency([found]))
+        for name, task in TASKS.items():
+            alone = self._lines / await check_alone(json.dumps(task).encode(), self._lines)
+            with costless(noted=False) as (address, end):
+                found = await loaded("lines", address, FAKE_TOKEN, task=task, count=self._lines)
+                cost = end() / found["count"] * 1e6
+            self._rows.add(f"door, NDJSON, {name} task", **_rate([found]), node_us=cost, judged_alone_per_s=alone)
 
+    async def idle(self) -> None:
+        for count in (1, 3):
+            async with daemons(self._directory / f"idle-{count}", count, gauged=True) as nodes:
+                master = await nodes.master()
+                ways = {"": master} if count == 1 else {", master": master, ", follower": nodes.others(master)[0]}
+                for way, node in ways.items():
+                    given = {"task": SMALL, "seconds": self._seconds, "pause_s": IDLE_PAUSE_S}
+                    found = [await _asked(nodes, node, "adds", **given) for _ in range(self._rounds)]
+                    self._rows.add(f"idle ADD, {count} nodes{way}", **_latency(found), **_limits(found))
 
-def head(address: str, content_type: str, length: int, path: str = "/v1/events") -> bytes:
-    lines = [f"POST {path} HTTP/1.1", f"Host: {address}", f"Authorization: Bearer {TOKEN}"]
-    return "\r\n".join([*lines, f"Content-Type: {content_type}", f"Content-Length: {length}", "", ""]).encode()
+    async def clients(self) -> None:
+        for count in (1, 3):
+            async with daemons(self._directory / f"clients-{count}", count, gauged=True) as nodes:
+                master = await nodes.master()
+                for connections in CLIENTS:
+                    given = {"task": SMALL, "seconds": self._seconds, "connections": connections}
+                    found = [await _asked(nodes, master, "adds", **given) for _ in range(self._rounds)]
+                    what = f"ADD, {count} nodes, {connections} clients"
+                    self._rows.add(what, **_rate(found), **_latency(found), **_limits(found))
 
-
-async def post_one(address: str, task: dict[str, Any], seconds: float, connections: int) -> list[float]:
-    """The latencies of all requests."""
-    body = json.dumps({"event": "ADD", "tasks": [task]}).encode()
-    request = head(address, "application/json", len(body)) + body
-    host, _, port = address.rpartition(":")
-    end = time.perf_counter() + seconds
-    took: list[float] = []
-
-    async def one() -> None:
-        reader, writer = await asyncio.open_connection(host, int(port))
-        while (began := time.perf_counter()) < end:
-            writer.write(request)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            assert answer.startswith(b"HTTP/1.1 201"), answer
-            await reader.readexactly(int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
-            took.append(time.perf_counter() - began)
-        writer.close()
-
-    await asyncio.gather(*[one() for _ in range(connections)])
-    return took
-
-
-async def post_lines(address: str, task: dict[str, Any], lines: int, path: str) -> float:
-    """Seconds from the first byte to the last answer."""
-    line = json.dumps(task).encode() + b"\n"
-    host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=2**24)
-    piece = line * (PIECE_BYTES // len(line))
-    whole, rest = divmod(lines * len(line), len(piece))
-    began = time.perf_counter()
-    writer.write(head(address, "application/x-ndjson", lines * len(line), path))
-
-    async def send() -> None:
-        for part in [piece] * whole + [piece[:rest]]:
-            writer.write(part)
-            await writer.drain()
-
-    sending = asyncio.create_task(send())
-    answered = b""
-    while not answered.endswith(b"\r\n0\r\n\r\n"):
-        answered = answered[-7:] + await reader.read(2**20)
-    await sending
-    writer.close()
-    return time.perf_counter() - began
+    async def bulk(self) -> None:
+        for name, task in TASKS.items():
+            async with daemons(self._directory / f"bulk-{name}", 1, gauged=True) as nodes:
+                node = nodes.nodes[0]
+                await _asked(nodes, node, "lines", task=task, count=10_000)
+                given = {"task": task, "count": self._lines}
+                found = [await _asked(nodes, node, "lines", **given) for _ in range(self._rounds)]
+                self._rows.add(f"bulk ADD, 1 node, {name} task", **_rate(found), **_limits(found))
+                with_ids = [await _asked(nodes, node, "lines", **given, path="/v1/events")]
+                self._rows.add(f"bulk ADD, 1 node, {name} task, with ids", **_rate(with_ids), **_limits(with_ids))
 
 
-def serve(pipe: Any, noted: bool) -> None:
-    async def main() -> None:
-        note: Callable[..., None] | None = None
-        if noted:
-            from quvatlh.observe import logs
-
-            logs.set_up("json", "info", open("/dev/null", "w"))  # noqa: SIM115
-            note = logs.noter("quvatlh.http")
-        server = Server(CostlessPool(), Options("127.0.0.1:0"), note=note)
-        pipe.send(await server.start())
-        await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
-        pipe.send(time.process_time())
-        await server.stop()
-
-    asyncio.run(main())
-
-
-def measured(noted: bool, load: Callable[[str], Any]) -> tuple[Any, float]:
-    """What the load found, and the CPU seconds of the server meanwhile, its start included."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=serve, args=(theirs, noted))
-    process.start()
-    try:
-        found = load(ours.recv())
-        ours.send(None)
-        return found, ours.recv()
-    finally:
-        process.join()
+async def _asked(nodes: Cluster, node: object, do: str, **given: Any) -> Report:
+    """One round of load on that node, and what it cost the nodes."""
+    assert isinstance(node, Daemon)
+    every = [each for each in nodes.nodes if isinstance(each, Daemon)]
+    await asyncio.gather(*(each.stalls() for each in every))
+    before, began = [each.cpu_s() for each in every], now()
+    found = await loaded(do, node.place.client, TOKEN, **given)
+    took_s = now() - began
+    stalls = [(await each.stalls())["worst"] for each in every]
+    return found | {
+        "node_cpu": (used_s := max(each.cpu_s() - used for each, used in zip(every, before, strict=True))) / took_s,
+        "node_us": used_s / found["count"] * 1e6,
+        "stall_ms": max(stall["late_ms"] - stall["queued_ms"] for stall in stalls),
+        "computing_ms": max(stall["computing_ms"] for stall in stalls),
+    }
 
 
-def _run_lines(address: str, task: dict[str, Any], lines: int, path: str) -> float:
-    return asyncio.run(post_lines(address, task, lines, path))
+def _rate(found: Sequence[Report]) -> dict[str, Any]:
+    rates = [each["count"] / each["seconds"] for each in found]
+    spread = {"least": min(rates), "most": max(rates)} if len(rates) > 1 else {}
+    return {"per_s": statistics.median(rates), **spread}
 
 
-def quantile(values: list[float], share: float) -> float:
-    return sorted(values)[int(len(values) * share)] * 1000
+def _latency(found: Sequence[Report]) -> dict[str, Any]:
+    return {name: statistics.median(each[name] for each in found) for name in ("p50_ms", "p99_ms")}
 
 
-async def check_alone(task: dict[str, Any], lines: int) -> float:
-    """Seconds of reading and judging alone, without HTTP."""
-    line = json.dumps(task).encode()
-    began = time.perf_counter()
-    for first in range(0, lines, 1000):
-        await checked_lines(Cut(first, [line] * 1000))
-    return time.perf_counter() - began
+def _limits(found: Sequence[Report]) -> dict[str, Any]:
+    return {
+        "node_us": statistics.median(each["node_us"] for each in found),
+        "node": statistics.median(each["node_cpu"] for each in found),
+        "load": statistics.median(each["load_cpu"] for each in found),
+        "stall_ms": max(each["stall_ms"] for each in found),
+        "of_it_computing_ms": max(each["computing_ms"] for each in found),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--lines", type=int, default=500_000)
-    options = parser.parse_args()
-    for noted in (False, True):
-        for connections in (1, 8, 64):
-
-            def load(address: str, connections: int = connections) -> list[float]:
-                return asyncio.run(post_one(address, USUAL, options.seconds, connections))
-
-            took, cpu = measured(noted, load)
-            rate, cost = len(took) / options.seconds, cpu / len(took) * 1e6
-            times = f"p50 {quantile(took, 0.5):.2f} ms  p99 {quantile(took, 0.99):.2f} ms"
-            log = "on " if noted else "off"
-            print(
-                f"POST one task, {connections:2} clients, access log {log}: {rate:8,.0f}/s  {cost:4.0f} us CPU  {times}"
-            )
-    for name, task in (("small", SMALL), ("usual", USUAL)):
-        seconds = asyncio.run(check_alone(task, options.lines))
-        print(f"NDJSON, {name} task, read and judged only: {options.lines / seconds:8,.0f} lines/s")
-        for path in ("/v1/events", "/v1/events?ids=0"):
-            load_lines = partial(_run_lines, task=task, lines=options.lines, path=path)
-            seconds, cpu = measured(False, load_lines)
-            speed = f"{options.lines / seconds:8,.0f} lines/s  {cpu / options.lines * 1e6:.1f} us CPU"
-            print(f"NDJSON, {name} task, {path}: {speed}")
+    parser = report.parser("tests.bench.http", __doc__, PARTS)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each round of single ADDs")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lines", type=int, default=200_000, help="of each round of bulk ADDs")
+    told = parser.parse_args()
+    rows = report.Rows()
+    with tempfile.TemporaryDirectory(prefix="quvatlh-bench-") as directory:
+        bench = Bench(rows, Path(directory), told.seconds, told.rounds, told.lines)
+        for part in report.chosen(told.parts, PARTS):
+            asyncio.run(getattr(bench, part)())
+    rows.write(told.json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ class Place:
     python: tuple[str, ...] = (sys.executable, "-m", "tests.support.program")
     data_in: Path | None = None
     """Where the data directory is, if not beside the rest."""
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def data(self) -> Path:
@@ -139,15 +140,19 @@ class Node:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**_usual_environ(), "PYTHONUNBUFFERED": "1", **self.place.environ},
                 preexec_fn=_die_with_parent,  # no thread of ours holds a lock at that point
             )
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
             said = await self.process.stdout.readline()
-        if said != b"ready\n":
+        if not self.listens(said):
             status = await self.ended()
             raise StartFailed(self.name, status, self.log.read_bytes()[before:].decode())
+
+    def listens(self, said: bytes) -> bool:
+        """Whether its first line says so."""
+        return said == b"ready\n"
 
     async def ended(self) -> int:
         """Wait for the end of the process; its status."""
@@ -228,6 +233,11 @@ class Node:
             if line.startswith(what + ":"):
                 return int(line.split()[1]) * 1024
         raise AssertionError(what)
+
+
+def _usual_environ() -> dict[str, str]:
+    """Nothing of this machine's own configuration reaches a node."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("QUVATLH_")}
 
 
 def _parent(pid: int) -> int:

@@ -5,13 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tests.cluster.cluster import Cluster, now
-from tests.cluster.load import Load
+from tests.cluster.line import Line
+from tests.cluster.netns import Net
 from tests.cluster.node import Node
 
 
-async def gap_after(strike: Callable[[], object], load: Load, through: list[Node]) -> float:
+class Traffic(Protocol):
+    """Clients at work, and one that asks for nothing but an answer."""
+
+    async def goes_on(self) -> None:
+        """Once more has been answered."""
+        ...
+
+    async def probe(self, node: Node, line: Line) -> float:
+        """Write through this node until it is answered; when."""
+        ...
+
+
+async def gap_after(strike: Callable[[], object], load: Traffic, through: list[Node]) -> float:
     """Seconds from the strike until a write that was sent after it is answered, through any of these nodes."""
     lines = [node.line() for node in through]
     try:
@@ -48,7 +62,7 @@ class Gaps:
         return f"{len(self.seconds)} times: {figures} max {self.seconds[-1]:.3f} s"
 
 
-async def kill_the_master(cluster: Cluster, load: Load) -> float:
+async def kill_the_master(cluster: Cluster, load: Traffic) -> float:
     """And bring it back, caught up."""
     master = await cluster.master()
     await load.goes_on()
@@ -59,7 +73,7 @@ async def kill_the_master(cluster: Cluster, load: Load) -> float:
     return gap
 
 
-async def freeze_the_master(cluster: Cluster, load: Load) -> float:
+async def freeze_the_master(cluster: Cluster, load: Traffic) -> float:
     """Let the others go on without it, and thaw it: it must follow."""
     master = await cluster.master()
     await load.goes_on()
@@ -68,5 +82,22 @@ async def freeze_the_master(cluster: Cluster, load: Load) -> float:
     heir = await cluster.master(cluster.others(master))
     master.thaw()
     await master.until(lambda status: status["master"] == heir.id and not status["acts"], "follows the heir")
+    await cluster.caught_up(master)
+    return gap
+
+
+async def cut_the_master_off(cluster: Cluster, net: Net, load: Traffic) -> float:
+    """Let the others go on without it until it has given up, and heal the wires: it must follow."""
+    await load.goes_on()
+    master = await cluster.master()
+    rest = cluster.others(master)
+    number = cluster.nodes.index(master)
+    others = [cluster.nodes.index(node) for node in rest]
+    gap = await gap_after(lambda: net.cut([number], others), load, rest)
+    await cluster.master(rest)
+    await master.until(lambda status: not status["acts"] and status["master"] is None, "gave up its leadership")
+    await load.goes_on()
+    net.heal()
+    await cluster.master()
     await cluster.caught_up(master)
     return gap

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.load import Load
 from tests.cluster.netns import Net, needs_namespaces, network, nodes_in
-from tests.cluster.strikes import Gaps, gap_after
+from tests.cluster.strikes import Gaps, cut_the_master_off
 
 Times = Callable[[int], int]
 
@@ -32,20 +32,7 @@ async def wired(directory: Path, count: int = 3) -> AsyncIterator[tuple[Cluster,
 
 async def test_the_master_is_cut_off_and_comes_back(tmp_path: Path, times: Times) -> None:
     async with wired(tmp_path) as (nodes, net), Load(nodes) as load:
-        gaps = []
-        for _ in range(times(20)):
-            await load.goes_on()
-            master = await nodes.master()
-            rest = nodes.others(master)
-            number = nodes.nodes.index(master)
-            others = [nodes.nodes.index(node) for node in rest]
-            gaps.append(await gap_after(lambda: net.cut([number], others), load, rest))  # noqa: B023
-            await nodes.master(rest)
-            await master.until(lambda status: not status["acts"] and status["master"] is None, "gave up its leadership")
-            await load.goes_on()
-            net.heal()
-            await nodes.master()
-            await nodes.caught_up(master)
+        gaps = [await cut_the_master_off(nodes, net, load) for _ in range(times(20))]
         seen = await load.end()
         await nodes.settled()
         print(f"\nmaster cut off, {Gaps(tuple(sorted(gaps)))}; {seen}")

@@ -1,11 +1,15 @@
-"""What the table costs, by verb and by kind of list: `python -m tests.core.bench [--tasks N] [--waiting N] [--batch N]`.
+"""What the table costs, by verb and by kind of list: python -m tests.core.bench [--tasks N] [--waiting N] [--batch N]
 
-Bytes in, outcomes and events out, transactions and commits included, nothing synced: one thread, one core.
+Bytes in, outcomes and events out, transactions and commits included, nothing synced: processor time of one thread. First
+SQLite's own part of it, statement by statement, with the index entries that a short task gets or loses by each. Its budget
+is four in its life, each of which is a walk down a tree and a page to be written: two when it comes (its id must be found,
+and its place in the ready order), one when it is awarded (out of that order), one when it has finished (its place among
+what will be forgotten). Everything else that may be asked of tasks is counted in `tally`, or kept in partial indexes that
+hold only the tasks which need them.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import statistics
@@ -14,13 +18,15 @@ import time
 from collections.abc import Callable
 
 from quvatlh.core import commands as c
-from quvatlh.core import market, queries
+from quvatlh.core import market, queries, schema
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import TaskSpec, Work
 from quvatlh.core.pages import list_tasks
 from quvatlh.core.tables_digest import rolling_digest
 from quvatlh.ports import Entry
-from tests.core.table import CODEC, Table
+from tests.bench.report import Rows, parser
+from tests.core.budget import entries
+from tests.core.table import CODEC, START_MS, Table
 
 SPEC = TaskSpec(Work(python="jobs:noop"))
 PAGE_S = 0.05
@@ -38,14 +44,72 @@ def adds(first: int, n: int) -> c.Add:
 def timed(table: Table, command: c.AnyCommand) -> float:
     item = CODEC.encode_item(c.Item(command))
     entry = Entry(table.machine.applied_index + 1, 1, table.now, (item,))
-    began = time.perf_counter()
+    began = time.thread_time()
     table.machine.begin()
     table.machine.apply(entry)
     table.machine.commit()
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
-def life(table: Table, tasks: int, batch: int) -> None:
+FORGET = "DELETE FROM task WHERE seq = ?"
+RELEASE = "DELETE FROM live WHERE token = ?"
+
+
+def statements(rows: Rows, directory: str, tasks: int) -> None:
+    """What SQLite takes for the rows of a short task, in batches of 1,000, with nothing of ours around it."""
+    spec = '{"work":{"python":"jobs:noop"}}'
+    hot: dict[str, tuple[str, Callable[[int], tuple[object, ...]]]] = {
+        "add: task": (
+            schema.INSERT_PLAIN_TASK,
+            lambda n: (n, task_id(n), 0, 0, "default", None, "default", 0, None, 1, 1, START_MS, 0, spec),
+        ),
+        "award: task": (schema.AWARD_TASK, lambda n: (n, "w1", n)),
+        "award: live": (
+            schema.INSERT_LIVE,
+            lambda n: (
+                n,
+                n,
+                "w1",
+                "s-w1",
+                task_id(n),
+                0,
+                1,
+                "default",
+                "default",
+                None,
+                None,
+                None,
+                1,
+                1,
+                2000,
+                START_MS,
+            ),
+        ),
+        "finish: task": (schema.FINISH_TASK, lambda n: (START_MS, START_MS + n // 1000, n)),
+        "finish: live": (RELEASE, lambda n: (n,)),
+        "forget: task": (FORGET, lambda n: (n,)),
+    }
+    with Table(directory) as table:
+        total, before = 0.0, entries(table.db, task_id(1))
+        for what, (sql, row) in hot.items():
+            spent = 0.0
+            for first in range(1, tasks + 1, 1000):
+                batch = [row(n) for n in range(first, min(first + 1000, tasks + 1))]
+                began = time.thread_time()
+                table.machine.begin()
+                table.db.executemany(sql, batch)
+                table.machine.commit()
+                spent += time.thread_time() - began
+            after = entries(table.db, task_id(1))
+            written = [name for name, n in after.items() if n != before[name]]
+            before = after
+            if not what.startswith("forget"):
+                total += spent
+            rows.add(f"SQLite alone, {what}", us=1e6 * spent / tasks, index_entries=" ".join(written) or "none")
+        rows.add("SQLite alone, add + award + finish", us=1e6 * total / tasks)
+
+
+def life(rows: Rows, table: Table, tasks: int, batch: int) -> None:
     """Add, award, finish, forget."""
     spent = dict.fromkeys(("add", "award", "finish", "forget"), 0.0)
     serials = dict(table.db.execute("SELECT name, n FROM serial"))
@@ -62,13 +126,11 @@ def life(table: Table, tasks: int, batch: int) -> None:
     table.later(2 * 86_400_000)
     for _ in range(0, tasks, batch):
         spent["forget"] += timed(table, c.Forget("default", batch))
-    each = {verb: 1e6 * s / tasks for verb, s in spent.items()}
-    total = each["add"] + each["award"] + each["finish"]
-    words = "  ".join(f"{verb} {us:.2f}" for verb, us in each.items())
-    print(f"batches of {batch}: {words}  = {total:.2f} µs a task (add + award + finish)")
+    each = {f"{verb}_us": 1e6 * s / tasks for verb, s in spent.items()}
+    rows.add(f"batches of {batch:,}", **each, together_us=sum(list(each.values())[:3]))
 
 
-def lists(table: Table, middle_id: int) -> None:
+def lists(rows: Rows, table: Table, middle_id: int) -> None:
     """With so many waiting: pages by kind of filter, and what the master and a digest read."""
     db = table.db
     kinds: dict[str, tuple[TaskFilter, str]] = {
@@ -83,13 +145,13 @@ def lists(table: Table, middle_id: int) -> None:
         "name not found": (TaskFilter(name="nobody"), "-created_at"),
     }
     for words, (wanted, sort) in kinds.items():
-        print(f"  page, {words:15} {spread(functools.partial(page, table, wanted, sort))}")
+        rows.add(f"page, {words}", **spread(functools.partial(page, table, wanted, sort)))
     middle = task_id(middle_id)
-    print(f"  one task              {spread(lambda: queries.get_task(db, middle))}")
-    print(f"  explain, half way     {spread(lambda: market.explain_facts(db, middle, table.now))}")
-    print(f"  all queues            {spread(lambda: queries.queues(db, table.now))}")
-    print(f"  the next 100 ready    {spread(lambda: market.ready_tasks(db, 'default', 1, limit=100))}")
-    print(f"  rolling digest        {spread(lambda: rolling_digest(db, 3))}")
+    rows.add("one task", **spread(lambda: queries.get_task(db, middle)))
+    rows.add("explain, half way", **spread(lambda: market.explain_facts(db, middle, table.now)))
+    rows.add("all queues", **spread(lambda: queries.queues(db, table.now)))
+    rows.add("the next 100 ready", **spread(lambda: market.ready_tasks(db, "default", 1, limit=100)))
+    rows.add("rolling digest", **spread(lambda: rolling_digest(db, 3)))
 
 
 def page(table: Table, wanted: TaskFilter, sort: str) -> None:
@@ -97,37 +159,44 @@ def page(table: Table, wanted: TaskFilter, sort: str) -> None:
     list_tasks(table.db, wanted, sort=sort, out_of_time=lambda: time.perf_counter() > until)
 
 
-def spread(call: Callable[[], object], times: int = 30) -> str:
+def spread(call: Callable[[], object], times: int = 30) -> dict[str, float]:
     taken = []
     for _ in range(times):
         began = time.perf_counter()
         call()
         taken.append(1000 * (time.perf_counter() - began))
-    return f"p50 {statistics.median(taken):7.2f} ms  max {max(taken):7.2f} ms"
+    return {"p50_ms": statistics.median(taken), "max_ms": max(taken)}
+
+
+def waiting(rows: Rows, table: Table, count: int) -> None:
+    began = time.perf_counter()
+    for first in range(0, count, 1000):
+        timed(table, adds(10**9 + first, 1000))
+        if first % 100_000 == 0:
+            table.machine.checkpoint()
+    table.machine.checkpoint()
+    rate = count / (time.perf_counter() - began)
+    rows.add(f"{count:,} waiting", added_per_s=rate, state_bytes_each=os.path.getsize(table.path) / count)
+    lists(rows, table, 10**9 + count // 2)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, default=50_000)
-    parser.add_argument("--batch", type=int, nargs="*", default=[1000, 100, 10, 1])
-    parser.add_argument("--waiting", type=int, default=0)
-    told = parser.parse_args()
+    made = parser("tests.core.bench", __doc__)
+    made.add_argument("--tasks", type=int, default=50_000)
+    made.add_argument("--batch", type=int, nargs="*", default=[1000, 100, 10, 1])
+    made.add_argument("--waiting", type=int, default=0)
+    told = made.parse_args()
+    rows = Rows()
+    with tempfile.TemporaryDirectory() as directory:
+        statements(rows, directory, told.tasks)
     with tempfile.TemporaryDirectory() as directory, Table(directory) as table:
         table.worker()
         for batch in told.batch:
-            life(table, told.tasks if batch > 1 else told.tasks // 10, batch)
+            life(rows, table, told.tasks if batch > 1 else told.tasks // 10, batch)
         if told.waiting:
-            began = time.perf_counter()
-            for first in range(0, told.waiting, 1000):
-                timed(table, adds(10**9 + first, 1000))
-                if first % 100_000 == 0:
-                    table.machine.checkpoint()
-            table.machine.checkpoint()
-            rate = told.waiting / (time.perf_counter() - began)
-            size = os.path.getsize(table.path) / told.waiting
-            print(f"{told.waiting} waiting: added at {rate:,.0f}/s, {size:.0f} bytes a task in the state file")
-            lists(table, 10**9 + told.waiting // 2)
-            life(table, told.tasks, told.batch[0])
+            waiting(rows, table, told.waiting)
+            life(rows, table, told.tasks, told.batch[0])
+    rows.write(told.json)
 
 
 if __name__ == "__main__":

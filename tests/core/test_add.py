@@ -186,3 +186,25 @@ def test_requests_are_known_by_number_and_by_size(table: Table, monkeypatch: pyt
     assert known() == 2
     table.do(c.Sweep(10))
     assert table.db.execute("SELECT count(*) FROM request").fetchone() == (2,)
+
+
+def test_the_short_way_into_the_table_leaves_the_row_of_the_long_one(table: Table) -> None:
+    """Only a lease of its own tells these two apart, and makes the second no plain one."""
+    usual: dict[str, Any] = {
+        "name": "n",
+        "group": "g",
+        "queue": "q",
+        "priority": 3,
+        "key": "k",
+        "slots": 2,
+        "tags": ("a",),
+    }
+    table.add("short", **usual)
+    table.add("long", **usual, lease_ms=5000)
+    names = [row[1] for row in table.db.execute("PRAGMA table_info(task)")]
+    short, long = (
+        dict(zip(names, table.db.execute("SELECT * FROM task WHERE id = ?", (each,)).fetchone(), strict=True))
+        for each in ("short", "long")
+    )
+    assert {name for name in names if short[name] != long[name]} == {"seq", "id", "lease_ms", "spec"}
+    table.check()

@@ -17,6 +17,7 @@ from quvatlh.core.machine import Machine
 from quvatlh.core.model import FINISHED
 from quvatlh.core.rules import TableRules
 from quvatlh.core.tables_digest import tables_digest
+from tests.core.budget import entries, indexes, touched
 from tests.core.table import CODEC, Table
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -30,38 +31,17 @@ def table(tmp_path: Path) -> Iterator[Table]:
         yield made
 
 
-def indexes(db: sqlite3.Connection) -> dict[str, tuple[int, str]]:
-    """Root page and condition of every index that a statement about tasks may write."""
-    rows = db.execute("SELECT name, rootpage, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'task'")
-    return {name: (root, (sql or "").partition(" WHERE ")[2] or "1") for name, root, sql in rows}
-
-
-def touched(db: sqlite3.Connection, statement: str) -> set[str]:
-    """Indexes that the statement's program opens for writing."""
-    program = db.execute(f"EXPLAIN {statement}", [None] * statement.count("?")).fetchall()
-    opened = {p2 for _, opcode, _, p2, *_ in program if opcode == "OpenWrite"}
-    return {name for name, (root, _) in indexes(db).items() if root in opened}
-
-
-def entries(table: Table, task_id: str) -> dict[str, int]:
-    """How many entries of each index a task has."""
-    sql = "SELECT count(*) FROM task WHERE id = ? AND ({})"
-    found = {}
-    for name, (_, condition) in indexes(table.db).items():
-        found[name] = table.db.execute(sql.format(condition), (task_id,)).fetchone()[0]
-    return found
-
-
 def test_a_short_task_writes_four_index_entries_in_its_life(table: Table) -> None:
     none = dict.fromkeys(indexes(table.db), 0)
     table.add("t")
-    added = entries(table, "t")
+    added = entries(table.db, "t")
     assert added == none | {"task_id": 1, "task_ready": 1}
+    assert touched(table.db, schema.INSERT_PLAIN_TASK) == touched(table.db, schema.INSERT_TASK)
     token = table.award("t")
-    awarded = entries(table, "t")
+    awarded = entries(table.db, "t")
     assert (touched(table.db, schema.AWARD_TASK), awarded) == ({"task_ready"}, none | {"task_id": 1})
     table.finish(token)
-    finished = entries(table, "t")
+    finished = entries(table.db, "t")
     assert (touched(table.db, schema.FINISH_TASK), finished) == ({"task_done"}, none | {"task_id": 1, "task_done": 1})
     steps = [none, added, awarded, finished]
     writes = sum(abs(after[name] - before[name]) for before, after in itertools.pairwise(steps) for name in none)

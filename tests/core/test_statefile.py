@@ -75,6 +75,7 @@ def test_a_checkpoint_beside_a_reader_of_an_older_state_is_honest(tmp_path: Path
 def test_checkpoints_and_copies_beside_a_busy_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes never fall and never pass the writer; a copy holds exactly what its index says; the file stays bounded."""
     monkeypatch.setattr(statefile, "WAL_BYTES_MAX", 256 * 1024)
+    monkeypatch.setattr(statefile, "WAL_BYTES_HELD", 512 * 1024)
     done = threading.Event()
     seen: list[int] = []
     copies: list[tuple[int, Path]] = []

@@ -35,7 +35,7 @@ class Awards(Command, frozen=True, tag="award"):
     awards: Annotated[tuple[Award, ...], Meta(max_length=limits.ADD_TASKS_MAX)]
 
 
-class Started(Struct, frozen=True, array_like=True):
+class Started(Part, frozen=True):
     token: Serial
     started_ms: TimeMs
     announcement: dict[str, Any] | None = None
@@ -65,7 +65,7 @@ class Announce(Command, frozen=True, tag="announce"):
     table: dict[str, Any] | None
 
 
-class EndDetail(Struct, frozen=True, omit_defaults=True):
+class EndDetail(Struct, frozen=True, omit_defaults=True, gc=False):
     """What there is to say of an end beyond that it was a success."""
 
     exit_code: Signed | None = None

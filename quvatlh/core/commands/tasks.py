@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from quvatlh.core import limits
 from quvatlh.core.commands.base import Blob, Changes, Command, Part, TaskIds
 from quvatlh.core.model import Id, Name, Names, Positive, Serial, Signed, SpanMs, TaskSpec, TimeMs
 
 
-class NewTask(Struct, frozen=True, array_like=True):
+class NewTask(Part, frozen=True):
     """A task with everything decided."""
 
     id: Id

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from quvatlh.core import limits, tally, uniqueness
+from quvatlh.core import limits, uniqueness
 from quvatlh.core.books import QueueState, Shape
 from quvatlh.core.commands import Add, NewTask
 from quvatlh.core.events import Event
@@ -89,51 +89,30 @@ def _insert(
     spec, now = task.spec, unit.now
     seq = unit.take("task")
     later = task.at_ms is not None and task.at_ms > now
-    at = task.at_ms if later else None
     state = "scheduled" if later else "pending"
     shape = _shape_id(unit, spec)
-    service = spec.kind == "service"
     key, way, for_ms = unique or (None, None, None)
     inline = len(text) <= limits.SPEC_INLINE_BYTES_MAX
-    unit.new_tasks.append(
-        (
-            seq,
-            task.id,
-            task.chosen,
-            state,
-            service,
-            spec.delivery == "at-most-once",
-            spec.group,
-            spec.name,
-            spec.queue,
-            spec.priority,
-            spec.key,
-            (spec.limit or 1) if service else spec.limit,
-            shape,
-            spec.slots,
-            now,
-            at,
-            at,
-            task.expires_ms,
-            task.expires_ms,
-            not later,
-            queue.rank(spec.priority),
-            spec.keep_ms,
-            spec.lease_ms,
-            key,
-            way,
-            text if inline else None,
-        )
-    )
+    kept_text = text if inline else None
+    chosen, once = int(task.chosen), int(spec.delivery == "at-most-once")
+    rank = queue.rank(spec.priority)
+    if not later and unique is None and _is_plain(task, spec):
+        unit.new_plain_tasks.append(
+            (seq, task.id, chosen, once, spec.group, spec.name, spec.queue, spec.priority, spec.key, shape, spec.slots,
+             now, rank, kept_text)
+        )  # fmt: skip
+    else:
+        service = int(spec.kind == "service")
+        at = task.at_ms if later else None
+        unit.new_tasks.append(
+            (seq, task.id, chosen, state, service, once, spec.group, spec.name, spec.queue, spec.priority, spec.key,
+             (spec.limit or 1) if service else spec.limit, shape, spec.slots, now, at, at, task.expires_ms,
+             task.expires_ms, int(not later), rank, spec.keep_ms, spec.lease_ms, key, way, kept_text)
+        )  # fmt: skip
     unit.new_ids.add(task.id)
     if task.payload is not None or not inline:
-        unit.new_bodies.append((seq, None if inline else text, task.payload, task.payload_json))
-    add = unit.tally.add
-    add(tally.STATE, spec.queue, state, 1)
-    add(tally.PRIORITY, "", spec.priority, 1)
-    add(tally.SHAPE, "", shape, 1)
-    if not later:
-        add(tally.READY, spec.queue, shape, 1)
+        unit.new_bodies.append((seq, None if inline else text, task.payload, int(task.payload_json)))
+    unit.tally.add_new(spec.queue, state, spec.priority, shape)
     if key is not None and way is not None and (way == uniqueness.FOR or state in uniqueness.HOLDS[way]):
         unit.hold_unique((seq, task.id), spec.group, key, None if for_ms is None else now + for_ms)
     if spec.queue_limit is not None and queue.settings.limit != spec.queue_limit:
@@ -143,13 +122,25 @@ def _insert(
     unit.events.append(Event(unit.numbers(1), "task.added", task.id, state, seq, spec.queue, shape))
 
 
+def _is_plain(task: NewTask, spec: TaskSpec) -> bool:
+    """Of a task that may be awarded now: whether INSERT_PLAIN_TASK says all there is to say."""
+    return (
+        spec.kind == "job"
+        and spec.limit is None
+        and task.expires_ms is None
+        and spec.keep_ms is None
+        and spec.lease_ms is None
+    )
+
+
 def _shape_id(unit: Unit, spec: TaskSpec) -> int:
-    """Nearly all tasks ask for nothing but an adapter: those shapes are looked up once an entry."""
+    """Tasks that come together mostly ask for the same: each shape is looked up once an entry."""
     adapter = spec.work.adapter
     announce = None if spec.announce is None else spec.announce.name
-    if spec.tags or spec.policy is not None or spec.slots != 1 or announce is not None:
-        return unit.shape_id(Shape(spec.tags, adapter, spec.slots, spec.policy, announce=announce))
-    number = unit.plain_shapes.get(adapter)
+    parts = (adapter, spec.tags, spec.slots, spec.policy, announce)
+    number = unit.new_shapes.get(parts)
     if number is None:
-        number = unit.plain_shapes[adapter] = unit.shape_id(Shape(adapter=adapter))
+        number = unit.new_shapes[parts] = unit.shape_id(
+            Shape(spec.tags, adapter, spec.slots, spec.policy, announce=announce)
+        )
     return number

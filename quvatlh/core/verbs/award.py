@@ -112,7 +112,7 @@ class _Batch:
         plain = self._claim(task, token, each.worker)
         lease_ms = task.lease_ms or queue.settings.lease_ms or limits.LEASE_MS_DEFAULT
         self._live.append(
-            (token, task.seq, each.worker, each.session, task.id, task.service, plain, task.queue, task.grp, name,
+            (token, task.seq, each.worker, each.session, task.id, task.service, int(plain), task.queue, task.grp, name,
              task.key, task.lim, task.slots, task.attempts, lease_ms, unit.now)
         )  # fmt: skip
         add = unit.tally.add
