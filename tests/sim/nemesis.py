@@ -124,7 +124,8 @@ class Nemesis:
         self._heal_later()
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
-        strike = asyncio.ensure_future(job)
+        """In nobody's process: who gave the occasion may be the next to die."""
+        strike = self._loop.world.spawn(job)
         self._strikes.add(strike)
         strike.add_done_callback(self._strikes.discard)
 
