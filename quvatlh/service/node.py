@@ -21,7 +21,7 @@ from quvatlh.service.feed import EVENTS_MAX, Feed
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
-from quvatlh.service.readers import Readers
+from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reports import Reports
 from quvatlh.service.reserve import Reserve, Room
@@ -61,6 +61,7 @@ class World:
     entropy: Entropy
     room: Room
     facts: LogFacts = field(default_factory=LogFacts)
+    readers: Callable[[State], Reading] = Readers
 
 
 class NodePool:
@@ -92,7 +93,7 @@ class Node:
         self._log = log
         self._state = state
         self.tree = Tree(on_fatal)
-        self._readers = Readers(state)
+        self._readers = world.readers(state)
         reserve = Reserve(world.room, clock)
         self.door = Door(
             log,

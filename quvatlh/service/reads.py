@@ -33,7 +33,7 @@ from quvatlh.service.pool import (
     TaskQuery,
     Unavailable,
 )
-from quvatlh.service.readers import Read, Readers, T
+from quvatlh.service.readers import Read, Reading, T
 from quvatlh.service.state import State
 
 PAGE_S: Final = 0.05
@@ -42,7 +42,7 @@ PAGE_S: Final = 0.05
 
 class Reads:
     def __init__(
-        self, log: Log, door: Door, state: State, readers: Readers, feed: Feed, outputs: Outputs, clock: Clock
+        self, log: Log, door: Door, state: State, readers: Reading, feed: Feed, outputs: Outputs, clock: Clock
     ) -> None:
         self._log = log
         self._door = door
