@@ -26,9 +26,20 @@ Planted = contextlib.AbstractContextManager[Any]
 FAULTS: dict[str, Callable[[], Planted]] = {}
 
 
-def fault(plant: Callable[[], Planted]) -> Callable[[], Planted]:
-    FAULTS[plant.__name__.replace("_", "-")] = plant
-    return plant
+WORLD_OF: dict[str, str] = {}
+"""Fault -> the world that shows it."""
+
+
+def fault_of(world: str) -> Callable[[Callable[[], Planted]], Callable[[], Planted]]:
+    def register(plant: Callable[[], Planted]) -> Callable[[], Planted]:
+        name = plant.__name__.replace("_", "-")
+        FAULTS[name], WORLD_OF[name] = plant, world
+        return plant
+
+    return register
+
+
+fault = fault_of("log")
 
 
 @contextlib.contextmanager
