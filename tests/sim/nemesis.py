@@ -192,14 +192,14 @@ class Nemesis:
             box.disk.crash_at_op(self._rng.randint(1, 40))
             self._watch_for_end(box)
 
-    def _watch_for_end(self, box: AnyBox) -> None:
+    def _watch_for_end(self, box: AnyBox, within_s: float = 10.0) -> None:
         def look() -> None:
             if box.dead:
                 self._back(box)
             elif self._loop.now_s < until:
                 self._later(0.2, look)
 
-        until = self._loop.now_s + 10
+        until = self._loop.now_s + within_s
         self._later(0.2, look)
 
     async def _all_power(self) -> None:

@@ -6,5 +6,6 @@ from typing import Any, Final
 
 from tests.sim.registers.run import RegisterRun
 from tests.sim.run import Run
+from tests.sim.table.run import TableRun
 
-WORLDS: Final[dict[str, type[Run[Any]]]] = {"log": RegisterRun}
+WORLDS: Final[dict[str, type[Run[Any]]]] = {"log": RegisterRun, "table": TableRun}
