@@ -82,7 +82,8 @@ class TableBox(Box[Machine, CommitImages]):
         self.node = node
         self._wish = asyncio.Event()
         wish = asyncio.ensure_future(self._wish.wait())
-        await asyncio.wait({wish, ended}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {wish, ended}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             ended.result()
         await self._stop(log, node)

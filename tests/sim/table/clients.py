@@ -201,9 +201,9 @@ class Client:
         task_id, state = record["id"], record["state"]
         self._memory.reads += 1
         if state in FINISHED:
-            if not self._facts(task_id).retried:
+            if not self._facts(task_id).retries:
                 self._memory.finished.add(task_id)
-        elif was_finished and task_id in self._memory.finished and not self._facts(task_id).retried:
+        elif was_finished and task_id in self._memory.finished and not self._facts(task_id).retries:
             raise Violation(f"{box.name} shows {task_id} as {state} behind a barrier; it was seen finished before")
 
     def _facts(self, task_id: str) -> TaskFacts:

@@ -32,15 +32,15 @@ class TaskFacts:
     finished_ms: int = 0
     relimited: bool = False
     """Its limit was changed, which stops nothing that runs."""
-    retried: bool = False
-    """By a person, once or more."""
+    retries: int = 0
+    """By a person."""
 
     @classmethod
     def of(cls, task: NewTask, op: int, place: int, state: str) -> TaskFacts:
         spec = task.spec
         job = spec.kind == "job"
         return cls(
-            task.id, op, place, job, spec.delivery == "at-most-once", spec.group, spec.name or task.id,
+            task.id, op, place, job, job and spec.delivery == "at-most-once", spec.group, spec.name or task.id,
             spec.limit if job else spec.limit or 1, spec.queue, spec.keep_ms, task.expires_ms, state,
         )  # fmt: skip
 

@@ -33,7 +33,7 @@ class Follower:
     async def run(self) -> None:
         """From node to node, as they come and go, for ever."""
         while True:
-            boxes = [box for box in self._cluster.boxes if box.node is not None and not box.dead]
+            boxes = [box for box in self._cluster.boxes if box.node is not None and not box.dead and box.machine is not None]
             if boxes:
                 box = self._rng.choice(boxes)
                 assert box.node is not None
@@ -44,8 +44,8 @@ class Follower:
                     await asyncio.sleep(PAUSE_S)
                 if not box.dead:
                     task.cancel()
-                    await asyncio.wait([task])
-                    if not task.cancelled():
+                    await asyncio.wait([task], timeout=PAUSE_S)
+                    if task.done() and not task.cancelled():
                         task.result()
             await asyncio.sleep(PAUSE_S)
 

@@ -85,7 +85,7 @@ class Ground:
         others = self.running.setdefault(spec.task_id, [])
         if task.job:
             self._alone(action, others)
-        if task.once and self.begun.get(spec.task_id):
+        if task.once and self.begun.get(spec.task_id, 0) > task.retries:
             raise Violation(f"{spec.task_id} is at-most-once and begins again, under token {spec.fence}")
         self.begun[spec.task_id] = self.begun.get(spec.task_id, 0) + 1
         others.append(action)
@@ -182,8 +182,9 @@ class SimRunner:
         self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0
     ) -> AsyncIterator[OutputChunk]:
         """They write nothing."""
-        return
-        yield
+        none: tuple[OutputChunk, ...] = ()
+        for chunk in none:
+            yield chunk
 
     async def close(self, grace_s: float) -> None:
         for name in list(self._jobs):

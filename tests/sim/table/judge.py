@@ -106,7 +106,7 @@ class TableJudge(Judge):
         if isinstance(command, c.Update):
             self._updated(task, command.changes)
         elif isinstance(command, c.RetryTasks):
-            task.retried = True
+            task.retries += 1
             if task.expires_ms is not None and task.expires_ms <= entry.time_ms:
                 task.expires_ms = None
         if event.kind not in _OF_ACTIONS:

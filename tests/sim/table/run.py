@@ -103,10 +103,7 @@ class TableRun(Run[TableBox]):
         await self._until(self._level, CATCH_UP_S, "a member did not catch up")
         self._check_members()
         self._check_answers()
-        await self._until(lambda: all(f.is_up_to_date() for f in self.followers), CATCH_UP_S, "a reader is behind")
-        for task in self._following:
-            if task.done():
-                task.result()
+        await self._until(self._read_to_the_end, CATCH_UP_S, "a reader is behind")
 
     async def _end_services(self) -> None:
         while services := [task.id for task in self.judge.tasks.values() if not task.job and not task.finished]:
@@ -121,6 +118,12 @@ class TableRun(Run[TableBox]):
         """Every member has applied everything; the table stands still for an instant."""
         indexes = {box.log.applied_index for box in self._members() if box.log is not None}
         return indexes == {self.judge.top}
+
+    def _read_to_the_end(self) -> bool:
+        for task in self._following:
+            if task.done():
+                task.result()
+        return all(follower.is_up_to_date() for follower in self.followers)
 
     def _check_members(self) -> None:
         """Every one has the same tables, in order, with all that was acknowledged and nothing that was refused."""

@@ -72,8 +72,13 @@ class Maker:
         spec |= {"name": self._rng.choice(NAMES), "limit": self._rng.choice([1, 1, 2])}
 
     def _unique(self, _task: NewTask, spec: dict[str, Any]) -> None:
-        way = self._rng.choice([{"while": "queued"}, {"while": "active"}, {"while": "unfinished"}, {"for_ms": 3000}])
-        spec["unique"] = {"key": self._rng.choice(KEYS), **way}
+        ways: list[dict[str, Any]] = [
+            {"while": "queued"},
+            {"while": "active"},
+            {"while": "unfinished"},
+            {"for_ms": 3000},
+        ]
+        spec["unique"] = {"key": self._rng.choice(KEYS), **self._rng.choice(ways)}
 
     def _delay(self, task: NewTask, _spec: dict[str, Any]) -> None:
         task["delay_ms"] = self._rng.choice([0, 100, 1000, 4000])
