@@ -43,6 +43,8 @@ class Held:
     started_ms: int = 0
     stopping: bool = False
     """By a wish of the cluster or of this node: its end is nobody's fault."""
+    expired: bool = False
+    """Its lease was over here. That is told, for the master may have gone on counting by a later beat."""
     ours: bool = True
     """False once the log says that it is not."""
 
@@ -212,15 +214,17 @@ class Worker:
     def _end_expired(self) -> None:
         """KILL without grace: in a moment it is another's."""
         for name, held in list(self._held.items()):
-            if held.ours and self._session.left_s(held.lease_ms) <= 0:
-                self._not_ours(name)
+            if held.ours and not held.expired and self._session.left_s(held.lease_ms) <= 0:
+                held.expired = held.stopping = True
+                self._runner.stop(name, 0)
         self._watch_leases()
 
     def _watch_leases(self) -> None:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
-        lefts = [self._session.left_s(each.lease_ms) for each in self._held.values() if each.ours]
+        waiting = [each for each in self._held.values() if each.ours and not each.expired]
+        lefts = [self._session.left_s(each.lease_ms) for each in waiting]
         if lefts:
             loop = asyncio.get_running_loop()
             self._lease_timer = loop.call_later(max(0.001, min(lefts)), self._end_expired)

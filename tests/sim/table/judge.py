@@ -102,7 +102,7 @@ class TableJudge(Judge):
         if event.kind == "task.claimed":
             self._claim(entry, task, event)
         elif event.token:
-            self._reported(task, event)
+            self._reported(command, task, event)
         if isinstance(command, c.Update):
             self._updated(task, command.changes)
         elif isinstance(command, c.RetryTasks):
@@ -139,7 +139,7 @@ class TableJudge(Judge):
         self.live[event.token] = event.seq
         self._claimed.append((task.group, task.name, task.queue))
 
-    def _reported(self, task: TaskFacts, event: Event) -> None:
+    def _reported(self, command: c.AnyCommand, task: TaskFacts, event: Event) -> None:
         """Only who owns an action has a say in it."""
         if self.live.get(event.token) != event.seq:
             raise Violation(f"{event.kind} of {task.id} came with token {event.token}, which was over")
@@ -147,7 +147,7 @@ class TableJudge(Judge):
             return
         del self.live[event.token]
         task.tokens.remove(event.token)
-        if event.kind == "task.ready":
+        if isinstance(command, c.GiveBack):
             task.attempts -= 1
         if event.kind == "task.succeeded" and not self.ground.ends.get(event.token):
             raise Violation(f"{task.id} succeeded by token {event.token}, whose action did not")

@@ -30,6 +30,8 @@ FOLLOWERS: Final = 3
 END_S: Final = 60.0
 """All is well, nobody adds anything: every task has to end within this."""
 CATCH_UP_S: Final = 10.0
+READ_S: Final = 40.0
+"""Readers stay for a while with a node that hears nothing any more."""
 ASK_S: Final = 5.0
 
 TABLE_SETTINGS: Final = replace(
@@ -103,7 +105,7 @@ class TableRun(Run[TableBox]):
         await self._until(self._level, CATCH_UP_S, "a member did not catch up")
         self._check_members()
         self._check_answers()
-        await self._until(self._read_to_the_end, CATCH_UP_S, "a reader is behind")
+        await self._until(self._read_to_the_end, READ_S, "a reader is behind")
 
     async def _end_services(self) -> None:
         while services := [task.id for task in self.judge.tasks.values() if not task.job and not task.finished]:
