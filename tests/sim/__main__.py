@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from tests.sim.batch import one
-from tests.sim.planted import FAULTS, WORLD_OF, planted
 from tests.sim.run import Outcome
+from tests.sim.table.planted import FAULTS, WORLD_OF, planted
 from tests.sim.worlds import WORLDS
 
 HASH_SEED = "0"

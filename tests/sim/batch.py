@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from tests.sim.planted import planted
+from tests.sim.table.planted import planted
 from tests.sim.worlds import WORLDS
 
 

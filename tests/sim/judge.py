@@ -88,19 +88,20 @@ class Judge(Watch):
 
     def step(self) -> None:
         """After every step of the world."""
-        acting = None
+        leaders = []
         for box in self.boxes:
             log, process = box.log, box.process
             if log is None or process is None or process.gate & (DEAD | PAUSED):
                 continue
             engine = log._engine
-            if engine is None or not engine.leads():
-                continue
-            if log.acts():
-                if acting is not None:
-                    raise Violation(f"{acting.name} and {box.name} both act as master")
-                acting = box
-                self.masters.add((box.name, engine.term()))
+            if engine is not None and engine.leads():
+                leaders.append((box, log, engine.term()))
+        if len(leaders) == 1 and (leaders[0][0].name, leaders[0][2]) in self.masters:
+            return
+        acting = [(box, term) for box, log, term in leaders if log.acts()]
+        if len(acting) > 1:
+            raise Violation(f"{acting[0][0].name} and {acting[1][0].name} both act as master")
+        self.masters.update((box.name, term) for box, term in acting)
 
     def term_seen(self, node_id: str, term: int) -> None:
         if term < self.terms.get(node_id, 0):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.sim.batch import one
-from tests.sim.planted import FAULTS
 from tests.sim.registers.run import RegisterRun
 from tests.sim.run import Outcome
+from tests.sim.table.planted import FAULTS
 
 ROOT = Path(__file__).parents[2]
 

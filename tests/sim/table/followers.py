@@ -33,7 +33,9 @@ class Follower:
     async def run(self) -> None:
         """From node to node, as they come and go, for ever."""
         while True:
-            boxes = [box for box in self._cluster.boxes if box.node is not None and not box.dead and box.machine is not None]
+            boxes = [
+                box for box in self._cluster.boxes if box.node is not None and not box.dead and box.machine is not None
+            ]
             if boxes:
                 box = self._rng.choice(boxes)
                 assert box.node is not None

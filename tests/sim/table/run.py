@@ -25,7 +25,7 @@ from tests.sim.table.judge import TableJudge
 from tests.sim.table.nemesis import TableNemesis
 from tests.sim.table.tasks import ZONES, Maker
 
-CLIENTS: Final = 3
+CLIENTS: Final = 4
 FOLLOWERS: Final = 3
 END_S: Final = 60.0
 """All is well, nobody adds anything: every task has to end within this."""
@@ -72,7 +72,7 @@ class TableRun(Run[TableBox]):
 
     def _clients(self) -> list[Coroutine[Any, Any, None]]:
         maker = Maker(random.Random(self.rng.random()), self.count)
-        pause_s = self.rng.choice([0.15, 0.4, 1.0])
+        pause_s = self.rng.choice([0.1, 0.25, 0.6])
         clients = [Client(self, self.memory, maker, random.Random(self.rng.random()), pause_s) for _ in range(CLIENTS)]
         self.followers = [Follower(self, random.Random(self.rng.random())) for _ in range(FOLLOWERS)]
         self._following = [asyncio.ensure_future(follower.run()) for follower in self.followers]
