@@ -67,9 +67,8 @@ def _many(world: str, first: int, count: int, arguments: argparse.Namespace) -> 
             assert isinstance(outcome, Outcome)
             faults.update(outcome.faults)
             sums.update(outcome.figures)
-    print(
-        f"world of {WORLD_NAMES[world]}, seeds {first} to {first + count - 1}, {arguments.seconds:g} virtual seconds each, {time.monotonic() - began:.0f} s"
-    )
+    where = f"world of {WORLD_NAMES[world]}, seeds {first} to {first + count - 1}"
+    print(f"{where}, {arguments.seconds:g} virtual seconds each, {time.monotonic() - began:.0f} s")
     print("  " + ", ".join(f"{name} {sums[name]}" for name in sums))
     print("  faults: " + ", ".join(f"{name} {number}" for name, number in sorted(faults.items())))
     print(f"{count - len(broken)} passed, {len(broken)} failed" + (f": seeds {sorted(broken)}" if broken else ""))

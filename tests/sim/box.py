@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from quvatlh.ports import Entry, Machine, MachineFactory, Refused, Unavailable, Unknown
@@ -37,6 +37,7 @@ class Images(Protocol):
     def power_fail(self, rng: random.Random) -> None: ...
 
 
+T = TypeVar("T")
 M = TypeVar("M", bound=Digested)
 K = TypeVar("K", bound=Images)
 
@@ -134,6 +135,11 @@ class Box(ABC, Generic[M, K]):
     def forget(self) -> None:
         """What was in the memory of the process."""
         self.log = self.machine = None
+
+    def serve(self, job: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run what a client asks for inside the process."""
+        assert self.process is not None
+        return self.process.spawn(job)
 
     def wipe(self) -> None:
         """A new disk. The node that comes back is another one."""

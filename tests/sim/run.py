@@ -170,12 +170,14 @@ class Run(ABC, Generic[B]):
     async def within(self, box: AnyBox, job: Coroutine[Any, Any, T], deadline: float) -> T:
         """Run it inside the box's process; a process that dies answers nothing."""
         assert box.process is not None
-        task = box.process.spawn(job)
+        task = box.serve(job)
         done, _ = await asyncio.wait([task], timeout=deadline + NO_ANSWER_S)
         if not done:
             if box.process.alive:
                 task.cancel()
             raise Unknown("no answer")
+        if task.cancelled():
+            raise Unknown("hung up")
         return task.result()
 
     # --- peace ------------------------------------------------------------------------------------------------------

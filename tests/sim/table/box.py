@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from quvatlh.codec import Values
 from quvatlh.core.machine import Machine
@@ -22,6 +22,7 @@ from tests.sim.table.hands import Ground, SimRunner
 from tests.sim.table.readers import LaneReaders
 from tests.sim.table.statefile import CommitImages, SimStateFile
 
+T = TypeVar("T")
 CODEC: Final = Values()
 TOKEN: Final = "the token of the simulation"
 EVENTS_MAX: Final = 200
@@ -39,10 +40,19 @@ class TableBox(Box[Machine, CommitImages]):
         self.node: Node | None = None
         self._state: State | None = None
         self._wish: asyncio.Event | None = None
+        self._calls: set[asyncio.Task[Any]] = set()
+        """Of clients, under way."""
 
     def forget(self) -> None:
         super().forget()
         self.node = self._state = self._wish = None
+        self._calls = set()
+
+    def serve(self, job: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = super().serve(job)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        return task
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -96,6 +106,10 @@ class TableBox(Box[Machine, CommitImages]):
                 await log.transfer(deadline=HAND_OVER_S)
         await node.drain()
         self.node = None
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
         await node.stop()
         await log.stop()
         self.forget()

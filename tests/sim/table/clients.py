@@ -14,6 +14,7 @@ from quvatlh.core.filters import TaskFilter
 from quvatlh.core.results import Done
 from quvatlh.ports import Unknown as NoAnswer
 from quvatlh.service import asks
+from quvatlh.service.door import Written
 from quvatlh.service.node import Node
 from quvatlh.service.pool import (
     Added,
@@ -248,8 +249,12 @@ class Client:
             return
         _, deadline_s = self._call()
         wish = asks.Do(command(tuple(ids)))
+
+        async def write() -> Written:
+            return await told(node.door.write(wish, deadline_s, node.door.request_id()))
+
         try:
-            written = await self._ask(box, told(node.door.write(wish, deadline_s, node.door.request_id())), deadline_s)
+            written = await self._ask(box, write(), deadline_s)
         except Unknown:
             self._memory.unknown += 1
         except Problem:

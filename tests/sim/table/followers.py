@@ -14,6 +14,8 @@ from tests.sim.table.box import TableBox
 from tests.sim.table.clients import SOMEBODY, Cluster
 
 PAUSE_S: Final = 0.2
+STAY_S: Final = 5.0
+"""On average."""
 
 
 class Follower:
@@ -39,17 +41,17 @@ class Follower:
             if boxes:
                 box = self._rng.choice(boxes)
                 assert box.node is not None
-                assert box.process is not None
-                task = box.process.spawn(self._follow(box, box.node))
-                ends_s = asyncio.get_running_loop().time() + self._rng.expovariate(1 / 8)
-                while not task.done() and not box.dead and asyncio.get_running_loop().time() < ends_s:
-                    await asyncio.sleep(PAUSE_S)
-                if not box.dead:
-                    task.cancel()
-                    await asyncio.wait([task], timeout=PAUSE_S)
-                    if task.done() and not task.cancelled():
-                        task.result()
+                await self._stay(box, box.serve(self._follow(box, box.node)))
             await asyncio.sleep(PAUSE_S)
+
+    async def _stay(self, box: TableBox, reading: asyncio.Task[None]) -> None:
+        """Until the node goes, or he does."""
+        await asyncio.wait([reading], timeout=self._rng.expovariate(1 / STAY_S))
+        if not box.dead:
+            reading.cancel()
+            await asyncio.wait([reading], timeout=PAUSE_S)
+            if reading.done() and not reading.cancelled():
+                reading.result()
 
     async def _follow(self, box: TableBox, node: Node) -> None:
         try:

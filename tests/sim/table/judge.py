@@ -16,7 +16,7 @@ from quvatlh.codec import Values
 from quvatlh.core import commands as c
 from quvatlh.core.events import PUBLIC, Event
 from quvatlh.core.invariants import LIMITS, check_invariants
-from quvatlh.core.results import Outcome
+from quvatlh.core.results import Added, Answer, Outcome
 from quvatlh.core.tables_digest import tables_digest
 from quvatlh.ports import Entry
 from quvatlh.service.pool import Position
@@ -76,7 +76,10 @@ class TableJudge(Judge):
             assert isinstance(command, c.Item)
             assert isinstance(outcome, Outcome)
             for event in outcome.events:
-                self._told(entry, command.command, event)
+                if event.kind == "task.added":
+                    self._add(command.command, outcome.result, event)
+                elif event.seq:
+                    self._told(entry, command.command, event)
                 if event.kind in PUBLIC:
                     self.stream.append((Position(entry.index, event.n), event.kind, event.id))
         if entry.index == box.machine.applied_index:
@@ -93,11 +96,6 @@ class TableJudge(Judge):
     # --- events ---------------------------------------------------------------------------------------------------------
 
     def _told(self, entry: Entry, command: c.AnyCommand, event: Event) -> None:
-        if not event.seq:
-            return
-        if event.kind == "task.added":
-            self._add(command, event)
-            return
         task = self.tasks[event.seq]
         if event.kind == "task.claimed":
             self._claim(entry, task, event)
@@ -114,9 +112,11 @@ class TableJudge(Judge):
                 task.finished_ms = entry.time_ms
             task.state = event.state
 
-    def _add(self, command: c.AnyCommand, event: Event) -> None:
+    def _add(self, command: c.AnyCommand, answer: Answer, event: Event) -> None:
         assert isinstance(command, c.Add)
-        task = next(each for each in command.tasks if each.id == event.id)
+        assert isinstance(answer, Added)
+        new = [task for place, task in enumerate(command.tasks) if place not in answer.existing]
+        task = next(each for each in new if each.id == event.id)
         words = task.spec.work.command
         assert words is not None
         op, place = Script.of(words).op, int(task.spec.work.env["PLACE"])
