@@ -226,8 +226,14 @@ class Client:
         await self._do(box, node, lambda ids: c.RetryTasks(ids, strict=False))
 
     async def _relocate(self, box: TableBox, node: Node) -> None:
-        to = self._rng.choice([None, "n1"])
-        await self._do(box, node, lambda ids: c.Relocate(tuple(c.Move(task_id, to) for task_id in ids), strict=False))
+        """To the first node, which may have everything; or away, where there is another place."""
+        away = self._rng.random() < 0.5 and len(self._cluster.boxes) > 2
+
+        def relocate(ids: tuple[str, ...]) -> c.Relocate:
+            moves = (c.Move(name, None if away and self._facts(name).anywhere else "n1") for name in ids)
+            return c.Relocate(tuple(moves), strict=False)
+
+        await self._do(box, node, relocate)
 
     async def _update(self, box: TableBox, node: Node) -> None:
         now_ms = box.clock.wall_ms()

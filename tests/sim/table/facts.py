@@ -25,6 +25,8 @@ class TaskFacts:
     queue: str
     keep_ms: int | None
     expires_ms: int | None
+    anywhere: bool
+    """No tags: any worker may have it."""
     state: str
     attempts: int = 0
     tokens: set[int] = field(default_factory=set)
@@ -41,7 +43,7 @@ class TaskFacts:
         job = spec.kind == "job"
         return cls(
             task.id, op, place, job, job and spec.delivery == "at-most-once", spec.group, spec.name or task.id,
-            spec.limit if job else spec.limit or 1, spec.queue, spec.keep_ms, task.expires_ms, state,
+            spec.limit if job else spec.limit or 1, spec.queue, spec.keep_ms, task.expires_ms, not spec.tags, state,
         )  # fmt: skip
 
     @property

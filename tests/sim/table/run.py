@@ -27,7 +27,7 @@ from tests.sim.table.tasks import ZONES, Maker
 
 CLIENTS: Final = 4
 FOLLOWERS: Final = 3
-END_S: Final = 60.0
+END_S: Final = 180.0
 """All is well, nobody adds anything: every task has to end within this."""
 CATCH_UP_S: Final = 10.0
 READ_S: Final = 40.0
