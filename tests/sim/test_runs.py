@@ -13,34 +13,66 @@ from pathlib import Path
 import pytest
 
 from tests.sim.batch import one
-from tests.sim.planted import FAULTS
-from tests.sim.run import Outcome, Run
+from tests.sim.registers.run import RegisterRun
+from tests.sim.run import Outcome
+from tests.sim.table.planted import FAULTS, WORLD_OF
+from tests.sim.table.run import TableRun
+from tests.sim.worlds import WORLDS
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_nothing_is_lost_doubled_or_forgotten_whatever_befalls_the_cluster(seed: int) -> None:
-    outcome = Run(seed, seconds=10).play()
-    assert outcome.acknowledged > 0
+    outcome = RegisterRun(seed, seconds=10).play()
+    assert outcome.figures["acknowledged"] > 0
     assert outcome.faults
 
 
-def test_the_same_seed_is_the_same_run_to_the_byte_in_every_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_no_task_is_lost_doubled_or_forgotten_whatever_befalls_the_nodes(seed: int) -> None:
+    outcome = TableRun(seed, seconds=8).play()
+    assert outcome.figures["actions"] > 0
+    assert outcome.faults
+
+
+@pytest.mark.parametrize("world", sorted(WORLDS))
+def test_the_same_seed_is_the_same_run_to_the_byte_in_every_process(world: str, tmp_path: Path) -> None:
     traces = []
     for number in range(2):
         path = tmp_path / f"trace{number}"
-        command = [sys.executable, "-m", "tests.sim", "--seed", "3", "--seconds", "10", "--trace", str(path)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.sim",
+            "--world",
+            "log",
+            "--seed",
+            "3",
+            "--seconds",
+            "10",
+            "--trace",
+            str(path),
+        ]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "0"})
         traces.append(path.read_bytes())
     assert len(traces[0]) > 1000
     assert traces[0] == traces[1]
 
 
-@pytest.mark.parametrize("fault", ["cut-shown-at-once", "lease-by-receipt-time", "vote-not-persisted"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "cut-shown-at-once",
+        "lease-by-receipt-time",
+        "vote-not-persisted",
+        "limit-checked-only-by-the-proposer",
+        "request-ids-forgotten-at-failover",
+    ],
+)
 def test_a_planted_fault_is_found(fault: str) -> None:
     for seed in range(1, 30):
-        if not isinstance(one(seed, 20, fault)[1], Outcome):
+        if not isinstance(one(WORLD_OF[fault], seed, 20, fault)[1], Outcome):
             return
     pytest.fail("not found in 29 seeds")
 
