@@ -15,12 +15,12 @@ from quvatlh.raft.log import RaftLog
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
-from tests.fakes.judge import FakeJudge
 from tests.sim.box import DATA, Box
 from tests.sim.clock import SimEntropy
 from tests.sim.disk import DiskView
 from tests.sim.table.executor import Host, SimExecutor
 from tests.sim.table.hands import Ground
+from tests.sim.table.policies import SimJudge
 from tests.sim.table.readers import LaneReaders
 from tests.sim.table.statefile import CommitImages, SimStateFile
 
@@ -36,7 +36,10 @@ HAND_OVER_S: Final = 2.0
 class TableBox(Box[Machine, CommitImages]):
     def __init__(self, *args: Any, ground: Ground, slots: int, tags: tuple[str, ...]) -> None:
         super().__init__(*args)
-        self.host = Host(self.name, self._loop, self.clock, ground, random.Random(self.rng.random()))
+        self.ground = ground
+        self.hosts: list[Host] = []
+        """Machines that had this box's name, the last one now."""
+        self._new_host()
         self.slots = slots
         self.tags = tags
         self.node: Node | None = None
@@ -57,8 +60,19 @@ class TableBox(Box[Machine, CommitImages]):
         super().crash(power=power)
 
     def wipe(self) -> None:
-        self.host.crash(power=False)
+        """Or a new machine, while on the old one actions go on for as long as they may."""
+        if self.rng.random() < 0.5:
+            self.host.crash(power=False)
+        self._new_host()
         super().wipe()
+
+    @property
+    def host(self) -> Host:
+        return self.hosts[-1]
+
+    def _new_host(self) -> None:
+        rng = random.Random(self.rng.random())
+        self.hosts.append(Host(self.name, self._loop, self.clock, self.ground, rng))
 
     def serve(self, job: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = super().serve(job)
@@ -94,8 +108,9 @@ class TableBox(Box[Machine, CommitImages]):
         executor = SimExecutor(self.host, process, self.name, self.clock, random.Random(self.rng.random()))
         entropy = SimEntropy(self.rng.random())
         facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
+        judge = SimJudge(self.clock, random.Random(self.rng.random()))
         world = World(
-            log, log, executor, FakeJudge(self.clock), self.clock, entropy, lambda: (1 << 40, 1 << 41), facts,
+            log, log, executor, judge, self.clock, entropy, lambda: (1 << 40, 1 << 41), facts,
             note=lambda text, **facts: self.say(f"{text} {facts}"),
             readers=lambda state: LaneReaders(state, disk.lane),
         )  # fmt: skip
@@ -114,12 +129,13 @@ class TableBox(Box[Machine, CommitImages]):
         await self._stop(log, node)
 
     async def _stop(self, log: RaftLog, node: Node) -> None:
-        """As the daemon does."""
+        """As the daemon does; where it cannot drain, its executor is left to the next one."""
         membership = log.membership
         if log.acts() and membership is not None and len(membership.voters) > 1:
             with contextlib.suppress(LogError):
                 await log.transfer(deadline=HAND_OVER_S)
-        await node.drain()
+        if self.rng.random() < 0.7:
+            await node.drain()
         self.node = None
         calls = list(self._calls)
         for call in calls:

@@ -76,6 +76,8 @@ class Host:
 
     def __init__(self, name: str, loop: SimLoop, clock: SimClock, ground: Ground, rng: random.Random) -> None:
         self.process: Process | None = None
+        self.frozen_s = 0.0
+        """When it last was."""
         self._name = name
         self._loop = loop
         self._clock = clock
@@ -96,6 +98,12 @@ class Host:
     def freeze(self) -> None:
         if self.process is not None:
             self.process.pause()
+            self.frozen_s = self._loop.now_s
+
+    def is_frozen_for(self) -> float:
+        """Seconds."""
+        frozen = self.process is not None and self.process.alive and self.process.gate & PAUSED
+        return self._loop.now_s - self.frozen_s if frozen else 0.0
 
     def thaw(self) -> None:
         if self.process is not None and self.process.gate & PAUSED:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quvatlh.core.commands import NewTask
+from tests.sim.table.policies import UNWILLING
 
 FINISHED: Final = frozenset({"succeeded", "failed", "deleted"})
 
@@ -27,6 +28,8 @@ class TaskFacts:
     expires_ms: int | None
     anywhere: bool
     """No tags: any worker may have it."""
+    unwanted: bool
+    """Its policy never bids."""
     state: str
     attempts: int = 0
     tokens: set[int] = field(default_factory=set)
@@ -43,7 +46,8 @@ class TaskFacts:
         job = spec.kind == "job"
         return cls(
             task.id, op, place, job, job and spec.delivery == "at-most-once", spec.group, spec.name or task.id,
-            spec.limit if job else spec.limit or 1, spec.queue, spec.keep_ms, task.expires_ms, not spec.tags, state,
+            spec.limit if job else spec.limit or 1, spec.queue, spec.keep_ms, task.expires_ms, not spec.tags,
+            spec.policy is not None and spec.policy.source in UNWILLING, state,
         )  # fmt: skip
 
     @property

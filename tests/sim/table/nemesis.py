@@ -51,6 +51,6 @@ class TableNemesis(Nemesis):
         now_ms = max(self.judge.log_time_ms, WALL_START_MS + round(self._loop.now_s * 1000))
         for box in self._boxes:
             box.clock.jump_ms(now_ms - box.clock.wall_ms())
-            if isinstance(box, TableBox):
-                box.host.thaw()
+            for host in box.hosts if isinstance(box, TableBox) else ():
+                host.thaw()
         await super().heal()

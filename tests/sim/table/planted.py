@@ -16,7 +16,8 @@ from quvatlh.core.events import Event
 from quvatlh.core.rows import LiveRow, TaskRow
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import VERBS, award, ending
-from quvatlh.ports import Unavailable, Unknown
+from quvatlh.ports import RunError, Unavailable, Unknown
+from quvatlh.runner.executor.keeper import Keeper
 from quvatlh.service import asks
 from quvatlh.service.door import Door, Written
 from quvatlh.service.feed import Feed
@@ -25,6 +26,8 @@ from quvatlh.service.presence import Presence
 from quvatlh.service.reads import Reads
 from quvatlh.service.session import Session
 from tests.sim.planted import FAULTS, WORLD_OF, Planted, all_of, fault_of, planted
+from tests.sim.table.executor import SimExecutor
+from tests.sim.table.hands import STOPPED, SimRunner
 
 __all__ = ["FAULTS", "WORLD_OF", "planted"]
 
@@ -247,6 +250,63 @@ def new_master_takes_who_is_unheard_for_silent() -> Planted:
 
 
 @fault
-def lease_not_counted_by_the_worker() -> Planted:
+def renewal_of_an_action_after_its_proposed_loss() -> Planted:
+    """A beat that comes before the loss is decided renews the action, which is another's in a moment."""
+
+    def lost(self: Presence, live: list[LiveRow]) -> list[c.AnyCommand]:
+        commands = real(self, live)
+        self._condemned = {}
+        return commands
+
+    real = Presence._lost
+    return patch.object(Presence, "_lost", lost)
+
+
+@fault
+def session_reopened_by_a_copied_data_directory() -> Planted:
+    """Who comes with a new executor is taken for the old machine, whose actions ended with the old executor."""
+
+    def is_ended_with(self: Presence, wish: asks.Open) -> bool:
+        return wish.worker in self.workers()
+
+    return patch.object(Presence, "is_ended_with", is_ended_with)
+
+
+@fault
+def lease_not_counted_by_the_executor() -> Planted:
     """An action goes on until somebody says that it is over."""
-    return patch.object(Session, "left_s", lambda *_: FOR_EVER_S)
+    return patch.object(Keeper, "_ends_s", lambda *_: FOR_EVER_S)
+
+
+@fault
+def executor_with_grace_at_lease_end() -> Planted:
+    """What is over is asked to end, while another begins it."""
+
+    def stop(self: SimRunner, action_id: str, grace_s: float | None = None, why: RunError = STOPPED) -> None:
+        real(self, action_id, None if why.code == "lease" else grace_s, why)
+
+    real = SimRunner.stop
+    return patch.object(SimRunner, "stop", stop)
+
+
+@fault
+def beats_sent_for_a_stopped_executor() -> Planted:
+    """The daemon answers for its executor."""
+
+    async def ask(self: SimExecutor) -> float:
+        if self.life is None:
+            raise ConnectionError
+        return 0.0
+
+    return patch.object(SimExecutor, "ask", ask)
+
+
+@fault
+def beats_counted_from_their_answers() -> Planted:
+    """A worker's leases run from when it heard the answer, which may have been long under way."""
+
+    def answered(self: Session, answer: asks.BeatAnswer, _sent: float) -> None:
+        real(self, answer, self._clock.boot())
+
+    real = Session._answered
+    return patch.object(Session, "_answered", answered)

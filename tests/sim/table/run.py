@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, ClassVar, Final
+from unittest.mock import patch
 
 from quvatlh.core import commands as c
 from quvatlh.core.model import Rate
@@ -15,8 +17,10 @@ from quvatlh.ports import LogError
 from quvatlh.raft.settings import Settings
 from quvatlh.service import asks
 from quvatlh.service.door import Refusal
+from quvatlh.service.seats import NodeSeat
 from tests.sim.judge import Violation
-from tests.sim.run import SIM_SETTINGS, Run
+from tests.sim.process import PROCESS
+from tests.sim.run import SIM_SETTINGS, Outcome, Run
 from tests.sim.table.box import TableBox
 from tests.sim.table.clients import Client, Memory
 from tests.sim.table.followers import Follower
@@ -33,6 +37,8 @@ CATCH_UP_S: Final = 10.0
 READ_S: Final = 40.0
 """Readers stay for a while with a node that hears nothing any more."""
 ASK_S: Final = 5.0
+STALE_S: Final = 0.1
+"""An executor's answer is that old at most when the beat leaves."""
 
 TABLE_SETTINGS: Final = replace(
     SIM_SETTINGS,
@@ -97,19 +103,41 @@ class TableRun(Run[TableBox]):
             return False
         return True
 
+    # --- what the log does not tell ---------------------------------------------------------------------------------------
+
+    def play(self) -> Outcome:
+        with self._beats_seen():
+            return super().play()
+
+    def _beats_seen(self) -> AbstractContextManager[Any]:
+        """No beat leaves for an executor that does not answer."""
+
+        async def beat(seat: NodeSeat, beat: asks.Beat) -> asks.BeatAnswer:
+            box = next(box for box in self.boxes if box.name == beat.worker)
+            awake_s = self.loop.now_s - PROCESS.get().released_s
+            if min(box.host.is_frozen_for(), awake_s) > STALE_S:
+                raise Violation(f"{box.name} sends a beat, and its executor has stood still since {box.host.frozen_s}")
+            return await real(seat, beat)
+
+        real = NodeSeat.beat
+        return patch.object(NodeSeat, "beat", beat)
+
     # --- the end --------------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        await self._end_services()
+        await self._end_endless()
         await self._until(self._all_ended, END_S, "a task has not ended")
         await self._until(self._level, CATCH_UP_S, "a member did not catch up")
         self._check_members()
         self._check_answers()
         await self._until(self._read_to_the_end, READ_S, "a reader is behind")
 
-    async def _end_services(self) -> None:
-        while services := [task.id for task in self.judge.tasks.values() if not task.job and not task.finished]:
-            await self._ask(c.Delete(tuple(services), strict=False))
+    async def _end_endless(self) -> None:
+        """Services, and what no policy wants."""
+        while endless := [
+            task.id for task in self.judge.tasks.values() if (not task.job or task.unwanted) and not task.finished
+        ]:
+            await self._ask(c.Delete(tuple(endless), strict=False))
             await asyncio.sleep(0.1)
 
     def _all_ended(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from quvatlh.service.pool import NewTask
 from tests.sim.table.hands import Script
+from tests.sim.table.policies import UNWILLING, WILLING
 
 QUEUES: Final = ("default", "default", "default", "narrow", "keyed", "late")
 NARROW: Final = 2
@@ -57,7 +58,7 @@ class Maker:
     def _wishes(self) -> list[Any]:
         every = [
             self._id, self._name, self._unique, self._delay, self._expires, self._once, self._service, self._tags,
-            self._slots, self._priority, self._keep, self._timeout,
+            self._slots, self._priority, self._keep, self._timeout, self._policy,
         ]  # fmt: skip
         return [wish for wish in every if self._rng.random() < self._special / 4]
 
@@ -107,3 +108,7 @@ class Maker:
 
     def _timeout(self, _task: NewTask, spec: dict[str, Any]) -> None:
         spec["timeout_ms"] = self._rng.choice([20, 1000])
+
+    def _policy(self, _task: NewTask, spec: dict[str, Any]) -> None:
+        """Nobody waits for what nobody wants: those are deleted in the end."""
+        spec["policy"] = {"source": self._rng.choice(WILLING if self._rng.random() < 0.85 else UNWILLING)}
