@@ -26,7 +26,7 @@ class Maker:
         self._founders = founders
         self._chosen: list[str] = []
         # A run has its own temper here too: long tasks or short ones, many limits or none.
-        self._longest_ms = rng.choice([50, 300, 1500, 8000])
+        self._longest_ms = rng.choice([50, 1500, 8000, 15_000])
         self._special = rng.choice([0.2, 0.5, 0.9])
         self._lease_ms = rng.choice([None, None, 1000, 5000])
 
