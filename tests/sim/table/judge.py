@@ -51,6 +51,8 @@ class TableJudge(Judge):
         self.stream: list[tuple[Position, str, str]] = []
         """All public events in order: place, kind, id."""
         self.log_time_ms = 0
+        self.lost = 0
+        """Actions whose lease was over by the master's count."""
         self._results: dict[int, bytes] = {}
         self._tables: dict[int, bytes] = {}
         self._claimed: list[tuple[str, str, str]] = []
@@ -149,6 +151,7 @@ class TableJudge(Judge):
         task.tokens.remove(event.token)
         if isinstance(command, c.GiveBack):
             task.attempts -= 1
+        self.lost += isinstance(command, c.Lost)
         if event.kind == "task.succeeded" and not self.ground.ends.get(event.token):
             raise Violation(f"{task.id} succeeded by token {event.token}, whose action did not")
 

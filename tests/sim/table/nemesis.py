@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from tests.sim.clock import WALL_START_MS
 from tests.sim.nemesis import Nemesis
 from tests.sim.table.box import TableBox
+from tests.sim.table.hands import Ground
 from tests.sim.table.judge import TableJudge
 
 CLOCK_JUMPS_MS: Final = (-600_000, -1000, 500, 60_000)
@@ -17,9 +19,32 @@ TERMINATED_S: Final = 20.0
 
 class TableNemesis(Nemesis):
     judge: TableJudge
+    ground: Ground
 
     def _acts(self) -> list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
-        return [*super()._acts(), (1, self._terminate), (2, self._kill_executor), (2, self._freeze_executor)]
+        return [
+            *super()._acts(), (1, self._terminate), (2, self._kill_executor), (2, self._freeze_executor),
+            (6, self._worker_away),
+        ]  # fmt: skip
+
+    async def _worker_away(self) -> None:
+        """Out of touch for longer than most leases, with actions that go on; the others are left in peace meanwhile."""
+        busy = {each.process for those in self.ground.running.values() for each in those}
+        boxes = [
+            box
+            for box in self._boxes
+            if isinstance(box, TableBox) and box.running and box.host.process in busy and box is not self._master()
+        ]
+        if not boxes:
+            return
+        box = self._rng.choice(boxes)
+        if self._rng.random() < 0.4:
+            await self._stop_for(box, self._rng.uniform(3, 6))
+        else:
+            self._net.heal()
+            self._net.partition([box.name], [name for name in self._names() if name != box.name])
+            self._later(self._rng.uniform(3, 6), self._net.heal)
+        await asyncio.sleep(3)
 
     async def _kill_executor(self) -> None:
         box = self._rng.choice(self._boxes)

@@ -73,7 +73,7 @@ class TableRun(Run[TableBox]):
 
     def _nemesis(self, rng: random.Random) -> TableNemesis:
         nemesis = TableNemesis(self.loop, self.net, rng, self.boxes, self.count)
-        nemesis.judge = self.judge
+        nemesis.judge, nemesis.ground = self.judge, self.ground
         return nemesis
 
     def _clients(self) -> list[Coroutine[Any, Any, None]]:
@@ -182,6 +182,7 @@ class TableRun(Run[TableBox]):
         return {
             "tasks": len(states),
             "actions": sum(self.ground.begun.values()),
+            "lost": self.judge.lost,
             "excused": self.ground.excuses,
             "acknowledged": len(self.memory.acknowledged),
             "refused": len(self.memory.refused),
