@@ -64,7 +64,8 @@ class StagePool(FakePool):
         return dict(found)
 
     def tell(self, words: list[str]) -> None:
-        """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `retry ID CODE [THEN...]`, `delete ID`, `when-waited ID ...`, or about
+        """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `retry ID CODE [THEN...]`, `delete ID`, `when-waited ID ...`,
+        or about
         the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `log-begins N`; about workers:
         `worker NAME SLOTS TAG...`, `lost NAME`, `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
         match words:
