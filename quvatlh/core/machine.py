@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from quvatlh.core.statefile import Meta, StateFile
@@ -54,6 +54,10 @@ class Migrating(Protocol):
         ...
 
 
+Files = Callable[[str, Sequence[str]], StateFile]
+"""Opens the state file of a path, new ones with these tables; a simulation has one that no disk knows."""
+
+
 class Positions:
     """Rules without meaning: the result of an item is its position in the entry."""
 
@@ -70,9 +74,9 @@ class OutOfOrder(Exception):
 class Machine:
     """ports.Machine on a state file. One thread, but for `checkpoint` and `copy_to`."""
 
-    def __init__(self, path: str, rules: Rules | None = None) -> None:
+    def __init__(self, path: str, rules: Rules | None = None, files: Files = StateFile) -> None:
         self._rules: Rules = Positions() if rules is None else rules
-        self._file = StateFile(path, self._rules.schema)
+        self._file = files(path, self._rules.schema)
         if isinstance(self._rules, Migrating):
             try:
                 self._rules.migrate(self._file.db)

@@ -32,7 +32,7 @@ from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
-from quvatlh.service.readers import Readers
+from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
 from quvatlh.service.reserve import Reserve, Reserves, Room
@@ -88,6 +88,7 @@ class World:
     """Of the machine, as policies see it."""
     note: Callable[..., None] = lambda *_, **__: None
     """What people should know, with its fields."""
+    readers: Callable[[State], Reading] = Readers
 
 
 class NodePool:
@@ -135,7 +136,7 @@ class Node:
         self._log = log
         self._state = state
         self.tree = Tree(on_fatal)
-        self._readers = Readers(state)
+        self._readers = world.readers(state)
         self.reserves = Reserves(Reserve(world.room, clock), log, peers, clock)
         self.door = Door(
             log,

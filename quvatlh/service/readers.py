@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 from quvatlh.service.state import State
@@ -26,7 +26,19 @@ PAGE_CACHE_BYTES = 4 * 1024 * 1024
 BUSY_S = 1.0
 
 
+class Reading(Protocol):
+    """Where reads are made."""
+
+    async def read(self, query: Read[T]) -> T:
+        """What the query finds in the state as of one instant. ports.Unavailable while there is no state."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Readers:
+    """Keeps Reading."""
+
     def __init__(self, state: State, executor: Executor | None = None) -> None:
         self._state = state
         self._executor = executor or ThreadPoolExecutor(THREADS, thread_name_prefix="state-reader")
@@ -35,7 +47,6 @@ class Readers:
         self._open: set[sqlite3.Connection] = set()
 
     async def read(self, query: Read[T]) -> T:
-        """What the query finds in the state as of one instant. ports.Unavailable while there is no state."""
         path = self._state.path
         loop = asyncio.get_running_loop()
         try:

@@ -34,7 +34,7 @@ from quvatlh.service.pool import (
     TaskQuery,
     Unavailable,
 )
-from quvatlh.service.readers import Read, Readers, T
+from quvatlh.service.readers import Read, Reading, T
 from quvatlh.service.state import State
 
 PAGE_S: Final = 0.035
@@ -46,7 +46,7 @@ LOOK_S: Final = 1.0
 
 class Reads:
     def __init__(
-        self, log: Log, door: Door, state: State, readers: Readers, feed: Feed, outputs: Outputs, clock: Clock
+        self, log: Log, door: Door, state: State, readers: Reading, feed: Feed, outputs: Outputs, clock: Clock
     ) -> None:
         self._log = log
         self._door = door

@@ -10,8 +10,9 @@ import os
 import sqlite3
 
 from quvatlh.codec import Values
-from quvatlh.core.machine import Machine
+from quvatlh.core.machine import Files, Machine
 from quvatlh.core.rules import TableRules
+from quvatlh.core.statefile import StateFile
 from quvatlh.ports import STATE_FILE, Unavailable
 
 REPLACED = "this node's state is being replaced; in a moment it is back"
@@ -20,14 +21,15 @@ REPLACED = "this node's state is being replaced; in a moment it is back"
 class State:
     """Opens machines as the log asks for them (`open` is a ports.MachineFactory), and knows the last one."""
 
-    def __init__(self, codec: Values) -> None:
+    def __init__(self, codec: Values, files: Files = StateFile) -> None:
         self._codec = codec
+        self._files = files
         self._machine: Machine | None = None
         self._path = ""
 
     def open(self, directory: str) -> Machine:
         path = os.path.join(directory, STATE_FILE)
-        machine = _Machine(path, TableRules(self._codec), self)
+        machine = _Machine(path, TableRules(self._codec), self, self._files)
         self._machine, self._path = machine, path
         return machine
 
@@ -67,8 +69,8 @@ class State:
 class _Machine(Machine):
     """One that tells when it is closed."""
 
-    def __init__(self, path: str, rules: TableRules, owner: State) -> None:
-        super().__init__(path, rules)
+    def __init__(self, path: str, rules: TableRules, owner: State, files: Files) -> None:
+        super().__init__(path, rules, files)
         self._owner = owner
 
     def close(self) -> None:

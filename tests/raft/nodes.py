@@ -22,11 +22,12 @@ from quvatlh.ports import Member
 from quvatlh.raft.engine import Engine
 from quvatlh.raft.log import RaftLog
 from quvatlh.raft.settings import Settings
-from tests.sim.box import Box, Watch
+from tests.sim.box import AnyBox, Watch
 from tests.sim.lane import Pace
 from tests.sim.loop import SimLoop
-from tests.sim.machine import SimMachine
 from tests.sim.net import Link, NetWorld
+from tests.sim.registers.box import RegisterBox as Box
+from tests.sim.registers.machine import SimMachine
 from tests.sim.trace import Trace
 
 T = TypeVar("T")
@@ -45,10 +46,10 @@ class Story(Watch):
         """(node, event)."""
         self.entries: dict[str, list[Any]] = {}
 
-    def noted(self, box: Box, event: str) -> None:
+    def noted(self, box: AnyBox, event: str) -> None:
         self.notes.append((box.name, event))
 
-    def applied(self, box: Box, entry: Any) -> None:
+    def applied(self, box: AnyBox, entry: Any, results: Any) -> None:
         self.entries.setdefault(box.name, []).append(entry)
 
 

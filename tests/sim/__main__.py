@@ -13,14 +13,17 @@ import time
 from pathlib import Path
 
 from tests.sim.batch import one
-from tests.sim.planted import FAULTS, planted
-from tests.sim.run import Run
+from tests.sim.run import Outcome
+from tests.sim.table.planted import FAULTS, WORLD_OF, planted
+from tests.sim.worlds import WORLDS
 
 HASH_SEED = "0"
+WORLD_NAMES = {"log": "the log", "table": "the task table"}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--world", choices=sorted(WORLDS), help="what is played; all of them, where it is not said")
     parser.add_argument("--seeds", type=int, default=0, help="how many seeds, from --seed on")
     parser.add_argument("--seed", type=int, help="the first seed; alone: this one, with its trace")
     parser.add_argument("--fresh", action="store_true", help="begin at a seed that nobody has chosen")
@@ -35,7 +38,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _single(arguments: argparse.Namespace) -> int:
-    run = Run(arguments.seed, arguments.seconds, arguments.trace)
+    world = arguments.world or (WORLD_OF[arguments.fault] if arguments.fault else "log")
+    run = WORLDS[world](arguments.seed, arguments.seconds, arguments.trace)
     try:
         with planted(arguments.fault):
             outcome = run.play()
@@ -46,26 +50,25 @@ def _single(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _many(first: int, count: int, arguments: argparse.Namespace) -> int:
+def _many(world: str, first: int, count: int, arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     faults: collections.Counter[str] = collections.Counter()
     sums: collections.Counter[str] = collections.Counter()
     broken: list[int] = []
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
-        jobs = [pool.submit(one, seed, arguments.seconds, None) for seed in range(first, first + count)]
+        jobs = [pool.submit(one, world, seed, arguments.seconds, None) for seed in range(first, first + count)]
         for job in concurrent.futures.as_completed(jobs):
             seed, outcome = job.result()
             if isinstance(outcome, str):
                 broken.append(seed)
-                print(f"seed {seed} BROKEN\n{outcome}", flush=True)
+                print(f"{world} seed {seed} BROKEN\n{outcome}", flush=True)
                 continue
-            faults.update(outcome.faults)  # type: ignore[attr-defined]
-            for name in ("steps", "entries", "acknowledged", "refused", "unknown", "masters", "snapshots"):
-                sums[name] += getattr(outcome, name)
-    print(
-        f"seeds {first} to {first + count - 1}, {arguments.seconds:g} virtual seconds each, {time.monotonic() - began:.0f} s"
-    )
+            assert isinstance(outcome, Outcome)
+            faults.update(outcome.faults)
+            sums.update(outcome.figures)
+    where = f"world of {WORLD_NAMES[world]}, seeds {first} to {first + count - 1}"
+    print(f"{where}, {arguments.seconds:g} virtual seconds each, {time.monotonic() - began:.0f} s")
     print("  " + ", ".join(f"{name} {sums[name]}" for name in sums))
     print("  faults: " + ", ".join(f"{name} {number}" for name, number in sorted(faults.items())))
     print(f"{count - len(broken)} passed, {len(broken)} failed" + (f": seeds {sorted(broken)}" if broken else ""))
@@ -81,7 +84,7 @@ def _hunt(fault: str, first: int, count: int, arguments: argparse.Namespace) -> 
         done = 0
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
-                running.add(pool.submit(one, waiting.popleft(), arguments.seconds, fault))
+                running.add(pool.submit(one, WORLD_OF[fault], waiting.popleft(), arguments.seconds, fault))
             finished, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
             for job in finished:
                 done += 1
@@ -110,13 +113,18 @@ def main() -> int:
         first = secrets.randbelow(10**9)
         print(f"fresh seeds from {first}", flush=True)
     if arguments.faults:
-        found = [_hunt(fault, first, arguments.seeds or 100, arguments) for fault in FAULTS]
+        found = [
+            _hunt(fault, first, arguments.seeds or 100, arguments)
+            for fault in FAULTS
+            if arguments.world in {None, WORLD_OF[fault]}
+        ]
         print(f"{sum(n is not None for n in found)} passed, {found.count(None)} failed")
         return 1 if None in found else 0
     if arguments.fault and arguments.seeds:
         return 0 if _hunt(arguments.fault, first, arguments.seeds, arguments) else 1
     if arguments.seeds:
-        return _many(first, arguments.seeds, arguments)
+        worlds = [arguments.world] if arguments.world else sorted(WORLDS)
+        return max(_many(world, first, arguments.seeds, arguments) for world in worlds)
     arguments.seed = first
     return _single(arguments)
 

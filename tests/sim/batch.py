@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import traceback
 
-from tests.sim.planted import planted
-from tests.sim.run import Run
+from tests.sim.table.planted import planted
+from tests.sim.worlds import WORLDS
 
 
-def one(seed: int, seconds: float, fault: str | None) -> tuple[int, object]:
+def one(world: str, seed: int, seconds: float, fault: str | None) -> tuple[int, object]:
     """The outcome, or the story of what ended it."""
-    run = Run(seed, seconds)
+    run = WORLDS[world](seed, seconds)
     try:
         with planted(fault):
             return seed, run.play()

@@ -4,46 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
-import msgpack
-
-from quvatlh.ports import Refused, Unavailable, Unknown
+from quvatlh.ports import Entry, Machine, MachineFactory, Refused, Unavailable, Unknown
 from quvatlh.raft.datadir import DataDir
 from quvatlh.raft.log import Options, RaftLog, World
 from quvatlh.raft.settings import Settings
 from tests.sim.clock import SimClock, SimEntropy
-from tests.sim.disk import SimDisk
+from tests.sim.disk import DiskView, SimDisk
 from tests.sim.loop import SimLoop
-from tests.sim.machine import SimMachine, Wals
 from tests.sim.net import NetWorld
 from tests.sim.process import Process
 from tests.sim.trace import Trace
 
 PEER_PORT = 7421
 DATA = "/data"
-AGAIN_S = 0.02
-"""A door that was refused asks again after this."""
+SECRET = b"the secret of the simulation"
+
+
+class Digested(Machine, Protocol):
+    """A machine that says what it has become."""
+
+    @property
+    def digest(self) -> bytes: ...
+
+
+class Images(Protocol):
+    """What a machine's disk keeps of state files beyond what SimDisk knows."""
+
+    def power_fail(self, rng: random.Random) -> None: ...
+
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Digested)
+K = TypeVar("K", bound=Images)
 
 
 class Watch:
     """What a judge wants to hear of a node; a box tells it."""
 
-    def opened(self, box: Box) -> None: ...
+    def opened(self, box: AnyBox) -> None: ...
 
-    def applied(self, box: Box, entry: Any) -> None: ...
+    def applied(self, box: AnyBox, entry: Entry, results: Sequence[object]) -> None: ...
 
-    def noted(self, box: Box, event: str) -> None: ...
+    def noted(self, box: AnyBox, event: str) -> None: ...
 
 
 class _Listener:
-    def __init__(self, box: Box, watch: Watch) -> None:
+    def __init__(self, box: AnyBox, watch: Watch) -> None:
         self._box = box
         self._watch = watch
 
-    def applied(self, entry: Any, results: Any) -> None:
-        self._watch.applied(self._box, entry)
+    def applied(self, entry: Entry, results: Sequence[object]) -> None:
+        self._watch.applied(self._box, entry, results)
 
     def role_changed(self, role: Any) -> None:
         pass
@@ -52,7 +67,7 @@ class _Listener:
         pass
 
 
-class Box:
+class Box(ABC, Generic[M, K]):
     def __init__(
         self,
         name: str,
@@ -71,11 +86,11 @@ class Box:
         )
         self.rng = rng
         self.disk = SimDisk(random.Random(rng.random()))
-        self.wals = Wals()
+        self.images = self._no_images()
         self.wipes = 0
         self.process: Process | None = None
         self.log: RaftLog | None = None
-        self.machine: SimMachine | None = None
+        self.machine: M | None = None
         self.broken_disk = False
         """Errors of the disk were injected: the process may end by them."""
         self._loop = loop
@@ -96,7 +111,7 @@ class Box:
 
     def start(self) -> None:
         self._net.host_up(self.name)
-        self.log = self.machine = None
+        self.forget()
         process = self.process = self._loop.process(self.name)
         process.ends_with = (OSError,) if self.broken_disk else ()
         process.on_crash = lambda: self.crash(power=self.rng.random() < 0.5)
@@ -109,19 +124,28 @@ class Box:
             return
         self.say("power failure" if power else "kill")
         self.process.kill(power)
-        self.log = self.machine = None
+        self.forget()
         if power:
             self._net.host_down(self.name)
             self.disk.power_fail()
-            self.wals.power_fail(self.rng)
+            self.images.power_fail(self.rng)
             if self.rng.random() < 0.5:
                 self.clock.reboot()
+
+    def forget(self) -> None:
+        """What was in the memory of the process."""
+        self.log = self.machine = None
+
+    def serve(self, job: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run what a client asks for inside the process."""
+        assert self.process is not None
+        return self.process.spawn(job)
 
     def wipe(self) -> None:
         """A new disk. The node that comes back is another one."""
         self.wipes += 1
         self.disk = SimDisk(random.Random(self.rng.random()), self.disk.pace)
-        self.wals = Wals()
+        self.images = self._no_images()
         self.say("disk replaced")
 
     def say(self, text: str) -> None:
@@ -136,10 +160,6 @@ class Box:
         world = World(disk, self._net.attach(process, self.name), self.clock, entropy, disk.lane(), disk.lane())
         ended: asyncio.Future[None] = self._loop.create_future()
 
-        def machines(directory: str) -> SimMachine:
-            self.machine = SimMachine(disk, directory, self.wals)
-            return self.machine
-
         def note(event: str, **facts: Any) -> None:
             self.say(f"{event} {' '.join(f'{k}={v}' for k, v in facts.items())}")
             self._watch.noted(self, event)
@@ -150,62 +170,35 @@ class Box:
             if not ended.done():
                 ended.set_exception(error)
 
-        options = Options(self.name, self.address, self.address, "", self.peers, b"the secret of the simulation")
-        log = RaftLog(data, machines, world, self._settings, options, note=note, on_fatal=fatal)
+        options = Options(self.name, self.address, self.address, "", self.peers, SECRET)
+        log = RaftLog(data, self._machines(disk), world, self._settings, options, note=note, on_fatal=fatal)
         log.listen(_Listener(self, self._watch))
-        log.handle("door", self._door)
+        self._prepare(log)
         self.log = log
         await log.start()
         self._watch.opened(self)
+        await self._serve(log, disk, fatal, ended)
+
+    # --- what stands on the log ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _no_images(self) -> K:
+        """Of a new disk."""
+
+    @abstractmethod
+    def _machines(self, disk: DiskView) -> MachineFactory:
+        """Sets `machine` each time it is asked for one."""
+
+    def _prepare(self, log: RaftLog) -> None:
+        """Before the log starts."""
+
+    async def _serve(
+        self, _log: RaftLog, _disk: DiskView, _fatal: Callable[[BaseException], None], ended: asyncio.Future[None]
+    ) -> None:
+        """Once it has; returns or raises when the process is to end."""
         await ended
 
-    # --- a small door: one hop to the master, repeated until the deadline ---------------------------------------------
-
-    async def _door(self, _asker: str, body: bytes) -> bytes:
-        kind, item, deadline = msgpack.unpackb(body)
-        return bytes(msgpack.packb(await self._here(kind, item, deadline)))
-
-    async def _here(self, kind: str, item: bytes, deadline: float) -> list[Any]:
-        log = self.log
-        if log is None:
-            raise Unavailable("starting")
-        if kind == "read":
-            return [await log.barrier(deadline=deadline), None]
-        applied = await log.propose(item, deadline=deadline)
-        return [applied.index, applied.result]
-
-    async def write(self, kind: str, item: bytes, deadline: float) -> list[Any]:
-        """(index, result). Unavailable when no attempt can have had an effect, else Unknown."""
-        ends = self._loop.time() + deadline
-        sure = True
-        while True:
-            left = ends - self._loop.time()
-            if left <= 0:
-                raise Unavailable("deadline") if sure else Unknown("deadline")
-            try:
-                log = self.log
-                if log is None:
-                    raise Unavailable("starting")
-                if log.acts():
-                    return await self._here(kind, item, left)
-                master = log.role.master
-                if master is None or master == log.node_id:
-                    raise Unavailable("no master")
-                body = msgpack.packb([kind, item, left])
-                return list(msgpack.unpackb(await log.request(master, "door", body, deadline=left)))
-            except Unavailable:
-                await asyncio.sleep(AGAIN_S)
-            except Unknown:
-                sure = False
-                await asyncio.sleep(AGAIN_S)
-
-    async def read(self, deadline: float) -> SimMachine:
-        """The machine as it is after a barrier."""
-        index = (await self.write("read", b"", deadline))[0]
-        assert self.log is not None
-        await self.log.wait_applied(index, deadline=deadline)
-        assert self.machine is not None
-        return self.machine
+    # --- an operator --------------------------------------------------------------------------------------------------
 
     async def administer(self, job: Callable[[RaftLog], Any]) -> bool:
         """Try a change of the membership or of the master here; whether it was done."""
@@ -217,3 +210,6 @@ class Box:
             self.say(f"refused: {error}")
             return False
         return True
+
+
+AnyBox = Box[Any, Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from quvatlh.ports import Member
-from tests.sim.box import Box
+from tests.sim.box import AnyBox
 from tests.sim.loop import SimLoop
 from tests.sim.net import Link, NetWorld
 
@@ -18,13 +18,15 @@ ADMIN_S = 4.0
 
 
 class Nemesis:
-    def __init__(self, loop: SimLoop, net: NetWorld, rng: random.Random, boxes: list[Box], founders: int) -> None:
+    def __init__(
+        self, loop: SimLoop, net: NetWorld, rng: random.Random, boxes: Sequence[AnyBox], founders: int
+    ) -> None:
         self._loop = loop
         self._net = net
         self._rng = rng
         self._boxes = boxes
         self._founders = founders
-        self._replaced: tuple[Box, str] | None = None
+        self._replaced: tuple[AnyBox, str] | None = None
         """A box whose disk was replaced, and the id that went with it, until the operator has seen to it."""
         self._left: set[str] = set()
         self._strike_at_ack: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -91,7 +93,7 @@ class Nemesis:
         """A follower applies: what if nobody else keeps what it has seen committed?"""
         self._strike_at_follower = True
 
-    def follower_applied(self, box: Box) -> None:
+    def follower_applied(self, box: AnyBox) -> None:
         master = self._master() if self._strike_at_follower else None
         if master is None or master is box:
             return
@@ -146,14 +148,14 @@ class Nemesis:
     def _later(self, seconds: float, job: Callable[[], None]) -> None:
         self._loop.call_later(seconds, job)
 
-    def _any(self) -> Box | None:
+    def _any(self) -> AnyBox | None:
         alive = [b for b in self._boxes if b.running]
         return self._rng.choice(alive) if alive else None
 
-    def _master(self) -> Box | None:
+    def _master(self) -> AnyBox | None:
         return next((b for b in self._boxes if b.running and b.log is not None and b.log.acts()), None)
 
-    def _back(self, box: Box, longest: float = 3.0) -> None:
+    def _back(self, box: AnyBox, longest: float = 3.0) -> None:
         def start() -> None:
             if box.dead:
                 box.start()
@@ -162,7 +164,7 @@ class Nemesis:
 
     # --- processes --------------------------------------------------------------------------------------------------
 
-    async def _crash(self, box: Box | None, *, power: bool, longest: float = 3.0) -> None:
+    async def _crash(self, box: AnyBox | None, *, power: bool, longest: float = 3.0) -> None:
         if box is not None:
             box.crash(power=power)
             self._back(box, longest)
@@ -191,14 +193,14 @@ class Nemesis:
             box.disk.crash_at_op(self._rng.randint(1, 40))
             self._watch_for_end(box)
 
-    def _watch_for_end(self, box: Box) -> None:
+    def _watch_for_end(self, box: AnyBox, within_s: float = 10.0) -> None:
         def look() -> None:
             if box.dead:
                 self._back(box)
             elif self._loop.now_s < until:
                 self._later(0.2, look)
 
-        until = self._loop.now_s + 10
+        until = self._loop.now_s + within_s
         self._later(0.2, look)
 
     async def _all_power(self) -> None:
@@ -209,7 +211,7 @@ class Nemesis:
         for box in self._boxes:
             await self._crash(box, power=False)
 
-    async def _stop_for(self, box: Box | None, seconds: float) -> None:
+    async def _stop_for(self, box: AnyBox | None, seconds: float) -> None:
         if box is not None and box.process is not None:
             process = box.process
             box.say(f"paused for {seconds:.2f} s")
@@ -301,10 +303,10 @@ class Nemesis:
             box.disk.mend()
             box.broken_disk = False
             if not process.alive and box.process is process:
-                box.log = box.machine = None
+                box.forget()
                 if self._rng.random() < 0.5:
                     box.disk.power_fail()
-                    box.wals.power_fail(self._rng)
+                    box.images.power_fail(self._rng)
                 else:
                     # The page cache lives on, and with it what the failed sync never wrote.
                     self._later(self._rng.uniform(1, 4), lambda: None if self._at_peace else box.crash(power=True))
@@ -315,7 +317,7 @@ class Nemesis:
 
     # --- operators --------------------------------------------------------------------------------------------------
 
-    async def _ask(self, box: Box, job: Callable[[Any], Any]) -> bool:
+    async def _ask(self, box: AnyBox, job: Callable[[Any], Any]) -> bool:
         """As an operator at this box; False also where its process dies meanwhile."""
         assert box.process is not None
         task = box.process.spawn(box.administer(job))

@@ -26,9 +26,20 @@ Planted = contextlib.AbstractContextManager[Any]
 FAULTS: dict[str, Callable[[], Planted]] = {}
 
 
-def fault(plant: Callable[[], Planted]) -> Callable[[], Planted]:
-    FAULTS[plant.__name__.replace("_", "-")] = plant
-    return plant
+WORLD_OF: dict[str, str] = {}
+"""Fault -> the world that shows it."""
+
+
+def fault_of(world: str) -> Callable[[Callable[[], Planted]], Callable[[], Planted]]:
+    def register(plant: Callable[[], Planted]) -> Callable[[], Planted]:
+        name = plant.__name__.replace("_", "-")
+        FAULTS[name], WORLD_OF[name] = plant, world
+        return plant
+
+    return register
+
+
+fault = fault_of("log")
 
 
 @contextlib.contextmanager
@@ -42,7 +53,7 @@ def planted(name: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _all(*plants: Planted) -> Iterator[None]:
+def all_of(*plants: Planted) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for plant in plants:
             stack.enter_context(plant)
@@ -124,7 +135,7 @@ def snapshot_renamed_before_sync() -> Planted:
 
     syncing: list[bool] = []
     real_sync, real_fetch = SimFile.sync, snapshot.fetch
-    return _all(
+    return all_of(
         patch.object(SimFile, "sync", sync),
         patch.object(snapshot, "fetch", fetch),
         patch.object(datadir.DataDir, "publish", publish),
@@ -265,7 +276,7 @@ def entry_of_an_old_master_applied() -> Planted:
 
     raw: dict[RaftLog, list[bytes]] = {}
     real_drop, real_tick, real_received = Proposals.drop_queue, RaftLog._tick, RaftLog._received
-    return _all(
+    return all_of(
         patch.object(RaftLog, "_tick", tick),
         patch.object(Proposals, "drop_queue", drop_queue),
         patch.object(RaftLog, "_received", received),
@@ -306,7 +317,7 @@ def vote_request_let_through_to_a_master_with_the_lease() -> Planted:
         return False if self.leads() else self._promise.binds_against(candidate)
 
     # Who would ask such a master? A candidate that did not wait for the answers to its question.
-    return _all(patch.object(Engine, "_refuses", refuses), patch.object(PreVote, "_enough", lambda *_: True))
+    return all_of(patch.object(Engine, "_refuses", refuses), patch.object(PreVote, "_enough", lambda *_: True))
 
 
 # --- membership -------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Process:
         "name",
         "on_crash",
         "on_dead",
+        "released_s",
         "stash",
     )  # fmt: skip
 
@@ -73,6 +74,8 @@ class Process:
         self.on_crash: Callable[[], None] = self.kill
         self.on_dead: list[Callable[[bool], None]] = []
         """Told once, at death, whether the power went (no socket says goodbye) or only the process."""
+        self.released_s = float("-inf")
+        """When it last went on after it was held up."""
         self._busy_timer: SimHandle | None = None
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
@@ -181,6 +184,7 @@ class Process:
 
     def _release(self) -> None:
         if not self.gate & (PAUSED | BUSY | DEAD):
+            self.released_s = self.loop.now_s
             self.loop.ready.extend(self.stash)
             self.loop.ready.extend(self.due)
             self.stash.clear()

@@ -70,7 +70,9 @@ def given_back(unit: Unit, action: LiveRow, task: TaskRow) -> None:
     if queue is not None:
         queue.give_back(unit.now)
     task.attempts -= 1
-    if not task.finished:
+    if task.finished:
+        unit.tell_task("action.ended", task, action.token, action.worker)
+    else:
         if not task.service:
             task.state = transitions.TASK[task.state, "requeue"]
         unit.tell_task("task.ready", task, action.token, action.worker)

@@ -111,6 +111,10 @@ class SimMachine:
         return self.state.index
 
     @property
+    def digest(self) -> bytes:
+        return self.state.digest
+
+    @property
     def time_ms(self) -> int:
         return self.state.time_ms
 

@@ -1,0 +1,1 @@
+"""The log alone: clients write registers and sets, and their histories are judged."""

@@ -1,0 +1,40 @@
+"""What must hold of registers beyond the log: nothing acknowledged is lost, nothing refused is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+
+from quvatlh.ports import Entry
+from tests.sim.box import AnyBox
+from tests.sim.judge import Judge, Violation
+from tests.sim.registers.box import RegisterBox
+
+
+class RegisterJudge(Judge):
+    def __init__(self) -> None:
+        super().__init__()
+        self.acked: dict[str, Any] = {}
+        """request -> result, of every write that was answered."""
+        self.refused: set[str] = set()
+        """Requests of which it was said that they certainly did nothing."""
+        self.requests_applied: set[str] = set()
+
+    def _first_applied(self, _box: AnyBox, entry: Entry, _results: Sequence[object]) -> None:
+        for item in entry.items:
+            self.requests_applied.add(msgpack.unpackb(item)[0])
+
+    def finish(self, members: Sequence[RegisterBox]) -> None:
+        """All is healed and has settled: nothing acknowledged is missing anywhere, nothing refused is there."""
+        for request in self.refused & self.requests_applied:
+            raise Violation(f"{request} was refused as certainly not done, and was applied")
+        for box in members:
+            assert box.machine is not None
+            state = box.machine.state
+            for request, result in self.acked.items():
+                if request not in state.answers:
+                    raise Violation(f"{box.name} lost the acknowledged {request}")
+                if state.answers[request] != result:
+                    raise Violation(f"{request} was answered {result}, on {box.name} it is {state.answers[request]}")
