@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,15 +12,16 @@ from tests.cluster import asks
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.daemons import Daemon, daemons, daemons_in
 from tests.cluster.diary import FRESH_S, Diary, Run, now_us
-from tests.cluster.netns import Net, needs_namespaces, network
+from tests.cluster.faults import cut_off, lose_machine
+from tests.cluster.netns import needs_namespaces, network
 from tests.cluster.node import Node, until
 from tests.cluster.strikes import Gaps
-from tests.support.executors import end_executor, executors
+from tests.support.executors import end_executor
 
 Times = Callable[[int], int]
 
 RUNNING = 200
-ROOM = {"QUVATLH_WORKER_SLOTS": str(RUNNING + 10)}
+SLOTS = str(RUNNING + 10)
 """Any one node could carry all of them."""
 ATTEMPTS_MAX = 2
 """A third worker that dies with a task would make it poison, which is not what is looked at here."""
@@ -126,7 +125,7 @@ class Held:
 
 @asynccontextmanager
 async def held(directory: Path) -> AsyncIterator[Held]:
-    async with daemons(directory, **ROOM) as nodes:
+    async with daemons(directory, QUVATLH_WORKER_SLOTS=SLOTS) as nodes:
         try:
             yield Held(nodes, Diary(directory / "diary"))
         finally:
@@ -137,15 +136,6 @@ async def held(directory: Path) -> AsyncIterator[Held]:
 def end_all(nodes: Cluster) -> None:
     for node in nodes.nodes:
         end_executor(node.place.data)
-
-
-def lose_machine(node: Node) -> None:
-    """Daemon and executor at once, so that all the actions end too."""
-    pids = executors(node.place.data)
-    node.strike()
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 async def killed(held: Held, times: int, hit: Callable[[Node], object]) -> None:
@@ -183,14 +173,14 @@ async def test_a_daemon_is_frozen_and_comes_back_to_nothing(tmp_path: Path, time
 async def test_a_node_is_cut_off_and_comes_back_to_nothing(tmp_path: Path, times: Times) -> None:
     needs_namespaces()
     with network(3) as net:
-        async with running(daemons_in(net, tmp_path, ROOM)) as nodes:
+        async with running(daemons_in(net, tmp_path, {"QUVATLH_WORKER_SLOTS": SLOTS})) as nodes:
             try:
                 await asyncio.gather(*(node.ready() for node in nodes.nodes if isinstance(node, Daemon)))
                 all_held = Held(nodes, Diary(tmp_path / "diary"))
                 await all_held.add()
                 for turn in range(times(30)):
                     node, was_master = await all_held.victim(turn)
-                    await _out(all_held, node, was_master, lambda node=node: _cut(net, nodes, node), net.heal)  # type: ignore[misc]
+                    await _out(all_held, node, was_master, lambda node=node: cut_off(net, nodes, node), net.heal)  # type: ignore[misc]
                 await all_held.judge(f"node cut off for {FROZEN_S:g} s, {times(30)} times")
             finally:
                 await nodes.stop()
@@ -229,8 +219,3 @@ async def _out(
     heal()
     assert not alive, f"alive on {node.name} though it could renew nothing: {alive[:5]}"
     await held.back(node)
-
-
-def _cut(net: Net, nodes: Cluster, node: Node) -> None:
-    number = nodes.nodes.index(node)
-    net.cut([number], [each for each in range(net.count) if each != number])
