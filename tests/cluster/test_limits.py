@@ -32,6 +32,8 @@ WHOLE_S = 100.0
 TOGETHER = 4
 """Short tasks of each kind in one ADD."""
 SHORT_S = 1.0
+DEATHS_MAX = 3
+"""So many workers may die with a task; then it is taken for their poison."""
 END_S = 60.0
 
 
@@ -113,6 +115,7 @@ async def test_the_limit_holds_and_nothing_begins_twice_under_random_faults(tmp_
                 for _ in range(times(100)):
                     at = now_us()
                     struck.append((at, await faults.one()))
+                    await asyncio.sleep(FRESH_S)  # until then an instance that ended last looks alive
                     await until(lambda: service_alive(diary), lambda: str(diary.alive([SERVICE])), WHOLE_S)
                     for stream in streams:
                         if stream.done():
@@ -148,11 +151,22 @@ def judge_once(diary: Diary, tasks: dict[str, dict[str, Any]]) -> None:
 def judge_surely(diary: Diary, tasks: dict[str, dict[str, Any]]) -> None:
     overlaps = diary.overlaps(tasks)
     runs = diary.of(tasks)
-    lost = [id_ for id_, task in tasks.items() if task["state"] != "succeeded" or not any(r.ended for r in runs[id_])]
+    poison = [id_ for id_, task in tasks.items() if _is_poison(task)]
+    lost = [
+        id_
+        for id_, task in tasks.items()
+        if id_ not in poison and not (task["state"] == "succeeded" and any(run.ended for run in runs[id_]))
+    ]
     again = sum(len(each) > 1 for each in runs.values())
     print(f"at-least-once: {_states(tasks)}, run again {again}, lost {len(lost)}, overlaps {len(overlaps)}")
     assert not overlaps, "\n".join(overlaps[:20])
     assert not lost, [tasks[id_] for id_ in lost[:5]]
+
+
+def _is_poison(task: dict[str, Any]) -> bool:
+    """So it is told, and three actions of it were lost: it happens when one fault after another meets the same task."""
+    lost = {action["token"] for action in task["actions"] if action["state"] == "lost"}
+    return bool(task["error"]) and task["error"]["code"] == "poison" and len(lost) >= DEATHS_MAX
 
 
 def _states(tasks: dict[str, dict[str, Any]]) -> dict[str, int]:
