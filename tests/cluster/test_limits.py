@@ -16,7 +16,7 @@ from typing import Any
 from tests.cluster import asks
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.daemons import daemons_in
-from tests.cluster.diary import Diary, Run, crowd, now_us
+from tests.cluster.diary import FRESH_S, Diary, Run, crowd, now_us
 from tests.cluster.faults import Faults, whole
 from tests.cluster.netns import needs_namespaces, network
 from tests.cluster.node import until
