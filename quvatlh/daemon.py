@@ -142,7 +142,7 @@ async def run_worker(config: Config) -> None:
         stack.push_async_callback(outpost.stop)
         note("worker started", name=name, servers=list(config.node.server), data=config.node.data)
         # 5. Until somebody wants it to end; then the work goes first.
-        await _until_stopped(stop, broken, note)
+        await _until_stopped(stop, broken, note, config.worker.drain_ms)
         await outpost.drain(config.worker.drain_ms / 1000)
         note("worker stops")
 
@@ -181,7 +181,7 @@ async def run_node(config: Config) -> None:
         gc.collect()
         gc.freeze()
         # 8. Until somebody wants it to end, or it cannot go on.
-        await _until_stopped(stop, running.broken, note)
+        await _until_stopped(stop, running.broken, note, config.worker.drain_ms)
         # 9. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
         await _hand_over(running.log)
         await node.drain()
@@ -244,7 +244,9 @@ def executor_of(config: Config, worker: str) -> ProcessExecutor:
     data = config.node.data
     settings = RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}")
     return ProcessExecutor(
-        ExecutorSettings(data, worker, settings, config.worker.executor), RealClock(), logs.noter("quvatlh.executor")
+        ExecutorSettings(data, worker, settings, config.worker.executor),
+        RealClock(),
+        logs.noter("quvatlh.executor", "warning"),
     )
 
 
@@ -255,7 +257,9 @@ def _token(config: Config) -> tuple[str, str]:
 
 
 def _machine(config: Config) -> RealHost:
-    return RealHost(config.node.data, os.environ, config.worker.cloud_metadata, note=logs.noter("quvatlh.machine"))
+    return RealHost(
+        config.node.data, os.environ, config.worker.cloud_metadata, note=logs.noter("quvatlh.machine", "warning")
+    )
 
 
 def _node(config: Config, running: RunningLog, state: State, craft: Craft, known: Facts, token: str) -> Node:
@@ -324,7 +328,7 @@ def _welcome(note: Callable[..., None], config: Config, running: RunningLog, url
 def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogOptions], TcpNetwork]:
     """What the peers see of this node, and how it reaches them."""
     peer = config.peer
-    note = logs.noter("quvatlh.peer")
+    note = logs.noter("quvatlh.peer", "warning")  # nothing but trouble is told of it
     secret = b""
     if peer.secret_file is not None:
         secret, warnings = read_secret(peer.secret_file)
@@ -359,14 +363,20 @@ def _kept_name(config: Config, data: DataDir, disk: RealDisk) -> str:
     return disk.read(path).decode().strip()
 
 
-async def _until_stopped(stop: StopSignals, broken: asyncio.Future[None], note: Callable[..., None]) -> None:
+async def _until_stopped(
+    stop: StopSignals, broken: asyncio.Future[None], note: Callable[..., None], drain_ms: int
+) -> None:
     wish = asyncio.create_task(stop.wait())
     try:
         either: set[asyncio.Future[Any]] = {wish, broken}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if broken.done():
             broken.result()
-        note("asked to stop", signal=wish.result().name)
+        note(
+            "asked to stop: what runs here may go on for a while; a second signal ends this at once",
+            signal=wish.result().name,
+            drain_s=drain_ms / 1000,
+        )
     finally:
         wish.cancel()
 

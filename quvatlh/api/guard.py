@@ -51,7 +51,9 @@ class Guard:
         if not given:
             raise Rejected("unauthorized", "a token is needed: Authorization: Bearer TOKEN")
         match = _BEARER.fullmatch(given[0]) if len(given) == 1 and len(given[0]) <= TOKEN_CHARS_MAX else None
-        principal = self._pool.authenticate(match[1]) if match else None
+        if match is None:
+            raise Rejected("unauthorized", "Authorization holds no token that can be read: it must be Bearer TOKEN")
+        principal = self._pool.authenticate(match[1])
         if principal is None:
             raise Rejected("unauthorized", "the token is not known here, or was revoked")
         return principal

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 VERDICTS = {
     "would_run": "would run it",
     "lost": "is out of touch",
-    "draining": "is draining: takes nothing new",
+    "draining": "is draining",
     "queue": "does not take from its queue",
     "adapter": "cannot run its kind of work",
     "tags": "lacks a tag it asks for",

@@ -1,19 +1,23 @@
-"""Waiting for the end of tasks: many at once, each by one long question to whichever node answers."""
+"""Waiting for the end of tasks: many at once, each by long questions to whichever node answers.
+
+An attempt that failed is told on standard error as soon as a question finds it, terminal or not: a task that is tried
+again for hours must not look like one that works, neither to a person nor in the mail of cron.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from quvatlh.cli.printing import between, plain, plain_lines, print_json, styled
+from quvatlh.cli.printing import between, plain, plain_lines, print_json, say, styled
 from quvatlh.cli.progress import progress
 from quvatlh.cli.session import Session
 from quvatlh.cli.status import ExitStatus
 from quvatlh.client import Client
 
-WAIT_S = 30.0
-"""Of one question."""
+WAIT_S = 2.0
+"""Of one question: an attempt that failed is told that late."""
 AT_ONCE = 64
 """Questions at once: all tasks must finish anyway, so that the others lose nothing by waiting their turn."""
 FINISHED = frozenset({"succeeded", "failed", "deleted"})
@@ -38,7 +42,7 @@ def until_finished(
         async def one(task_id: str) -> Json:
             nonlocal finished
             async with gate:
-                task = await _await_one(client, task_id, deadline)
+                task = await _await_one(session, client, task_id, deadline)
             finished += is_finished(task)
             report(finished, len(ids))
             return task
@@ -57,13 +61,35 @@ def is_finished(task: Json) -> bool:
     return task["state"] in FINISHED or (task.get("kind") == "service" and task["state"] == "running")
 
 
-async def _await_one(client: Client, task_id: str, deadline: float | None) -> Json:
+async def _await_one(session: Session, client: Client, task_id: str, deadline: float | None) -> Json:
     loop = asyncio.get_running_loop()
+    told = 0
     while True:
         left_s = WAIT_S if deadline is None else deadline - loop.time()
         task = await client.task(task_id, wait_s=max(min(left_s, WAIT_S), 0.0))
         if is_finished(task) or left_s <= 0:
             return task
+        if not session.as_json:
+            for action in _failed_since(task, told):
+                told = action["attempt"]
+                _tell_attempt(task, action)
+
+
+def _failed_since(task: Json, told: int) -> Iterator[Json]:
+    """Attempts after number `told` that failed or were lost, the oldest first."""
+    for action in task.get("actions") or []:
+        if action["state"] in {"failed", "lost"} and action["attempt"] > told:
+            yield action
+
+
+def _tell_attempt(task: Json, action: Json) -> None:
+    error = action.get("error") or {}
+    why = error.get("text") or error.get("code") or ("its worker was lost" if action["state"] == "lost" else "failed")
+    most = (task.get("retry") or {}).get("attempts")
+    number = f"{action['attempt']}" + (f" of {most}" if most and task.get("kind") != "service" else "")
+    say(f"{task['id']} attempt {number}: {plain(why)}; it is tried again")
+    for line in plain_lines(action.get("output_tail") or "")[-TAIL_LINES:]:
+        say(f"  | {line}")
 
 
 def _status(ends: Sequence[Json]) -> ExitStatus:

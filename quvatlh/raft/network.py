@@ -161,6 +161,8 @@ class TcpNetwork:
             )
         except UnicodeError as error:
             raise OSError(f"not a host name: {host!r}") from error
+        except ConnectionRefusedError as error:  # in words, in place of Python's tuples
+            raise ConnectionRefusedError("connection refused: nobody listens there") from error
         return reader, TcpWriter(stream, self._settings.append_bytes_max)
 
     async def listen(self, address: str, accept: Accept) -> Listener:

@@ -235,8 +235,7 @@ class Node:
         if self._options.token:
             self._status.token_waits = True
             self.tree.grow("token", self._introduce)
-        if self._options.slots > 0:
-            self.workplace.start(self.tree)
+        self.workplace.start(self.tree)
         self.feed.role_changed(self._log.role)
 
     async def drain(self) -> None:

@@ -187,7 +187,7 @@ class Worker:
         self._slots = standing.facts.slots
         was, self._draining = self._draining, standing.draining
         if standing.draining and not was:
-            self._note("the worker drains", actions=len(self._held))
+            self._note("the worker drains: it takes nothing new", actions=len(self._held))
         self._pump()
         self._check_idle()
         self.on_changed()

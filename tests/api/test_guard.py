@@ -182,3 +182,9 @@ async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path, broken: s
 async def test_an_address_in_use_is_named(node: Node) -> None:
     with pytest.raises(ListenRefused, match=rf"http\.listen: cannot listen at {node.address}"):
         await Server(FakePool(), Options(node.address)).start()
+
+
+@pytest.mark.parametrize("given", ["Basic Zm9vOmJhcg==", "Bearer", "Bearer a b", TOKEN])
+def test_a_header_without_a_bearer_token_is_told_what_it_must_be(given: str) -> None:
+    with pytest.raises(Rejected, match="it must be Bearer TOKEN"):
+        Guard(FakePool(), ()).principal(CIMultiDictProxy(CIMultiDict({"Authorization": given})))

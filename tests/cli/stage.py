@@ -44,7 +44,10 @@ class StagePool(FakePool):
         if wait_ms:
             self.is_waited_for.set()
         if wait_ms and task_id in self.at_wait:
-            self.tell(self.at_wait.pop(task_id))
+            words = self.at_wait.pop(task_id)
+            self.tell(words)
+            if words[0] == "retry":  # a question that ends before the task does, as a real one would after a while
+                return await super().task(call, task_id)
         return await super().task(call, task_id, wait_ms)
 
     async def _enter(self, call: Call) -> None:
@@ -61,7 +64,8 @@ class StagePool(FakePool):
         return dict(found)
 
     def tell(self, words: list[str]) -> None:
-        """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `delete ID`, `when-waited ID ...`, or about
+        """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `retry ID CODE [THEN...]`, `delete ID`, `when-waited ID ...`,
+        or about
         the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `log-begins N`; about workers:
         `worker NAME SLOTS TAG...`, `lost NAME`, `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
         match words:
@@ -73,6 +77,10 @@ class StagePool(FakePool):
                 self._end(self.records[task_id], "succeeded", 0)
             case ["fail", task_id, code]:
                 self._end(self.records[task_id], "failed", int(code))
+            case ["retry", task_id, code, *rest]:
+                self._fail_once(self.records[task_id], int(code))
+                if rest:
+                    self.at_wait[task_id] = rest
             case ["delete", task_id]:
                 self.finish(task_id, state="deleted")
             case ["when-waited", task_id, *rest]:
@@ -137,6 +145,12 @@ class StagePool(FakePool):
         record |= {"state": "running", "attempts": attempt, "started_at_ms": self.now_ms}
         record["actions"].append(action)
         self._tell("task.started", record)
+
+    def _fail_once(self, record: Json, code: int) -> None:
+        """One attempt failed, and the task is tried again at once."""
+        error = {"code": "exit_code", "text": f"ended with exit status {code}"}
+        record["actions"][-1] |= {"state": "failed", "exit_code": code, "finished_at_ms": self.now_ms, "error": error}
+        self._start(record)
 
     def _end(self, record: Json, state: str, code: int) -> None:
         record["actions"][-1] |= {"state": state, "exit_code": code, "finished_at_ms": self.now_ms}

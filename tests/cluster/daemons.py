@@ -189,6 +189,6 @@ async def daemons(directory: Path, count: int = 3, *, gauged: bool = False, **en
             port.release()
 
 
-def daemons_in(net: Net, directory: Path) -> Cluster:
+def daemons_in(net: Net, directory: Path, environ: Mapping[str, str] | None = None) -> Cluster:
     """One in each namespace, not started yet."""
-    return Cluster([daemon(node.place, {}) for node in nodes_in(net, directory).nodes])
+    return Cluster([daemon(node.place, environ or {}) for node in nodes_in(net, directory).nodes])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.program import PATIENCE_S, Program
+from tests.support.executors import end_executor, executors
 
 Start = Callable[..., Program]
 TOKEN = {"QUVATLH_TOKEN": "one-token-for-nodes-and-workers"}
@@ -38,27 +38,6 @@ def until(holds: Callable[[], Any], what: str = "it did not come about") -> Any:
         assert time.monotonic() < ends, what
         time.sleep(0.02)
     return found
-
-
-def executors(data: Path) -> list[int]:
-    """Processes of the executor of a data directory, the guard or the namespace's first one: all with its socket's lock open."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue
-        if any(each == str(data / "executor.lock") for each in held):
-            found.append(int(pid))
-    return found
-
-
-def end_executor(data: Path) -> None:
-    for pid in executors(data):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 def beating(tmp_path: Path, name: str, times: int) -> tuple[str, Callable[[], list[str]]]:

@@ -374,3 +374,10 @@ async def test_a_tls_writer_may_be_closed_twice_and_still_says_what_is_pending(a
         assert one.pending() >= 0
         one.abort()
     await listener.close()
+
+
+async def test_where_nobody_listens_that_is_said_in_words() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port meanwhile
+        with pytest.raises(ConnectionRefusedError, match="connection refused: nobody"):
+            await TcpNetwork().dial(f"127.0.0.1:{closed.getsockname()[1]}")

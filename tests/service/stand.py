@@ -44,8 +44,10 @@ class Stand:
         slots: int,
         seed: int,
         isolated: bool = False,
+        works: bool | None = None,
         **options: Any,
     ) -> None:
+        """Without `works`: with slots it has an executor, without slots nothing can start one, so it has no worker."""
         directory.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.clock = FakeClock()
@@ -54,6 +56,8 @@ class Stand:
         self.log = FakeLog(self.machine, clock=self.clock, node=_member(name), acting=False)
         self.entropy = FakeEntropy(seed)
         self.host = FakeHost(self.clock, self.entropy, isolated=isolated)
+        if not (slots > 0 if works is None else works):
+            self.host.broken = OSError("this stand has no worker")
         self.judge = FakeJudge(self.clock)
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.room = ROOMY

@@ -225,3 +225,12 @@ async def test_outputs_of_what_is_not_listed_any_more_are_pruned(tmp_path: Path)
         await stand.until_state(task, "succeeded")
         await stand.node.workplace.prune()
         assert stand.host.kept == {"a2", "a99"}
+
+
+async def test_slots_are_given_at_run_time_to_a_worker_that_began_with_none(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0, works=True) as stand:
+        await stand.working()
+        task = await stand.add()
+        assert (await stand.pool.explain(asked(), task))["workers"][0]["verdict"] == "slots"
+        await stand.pool.patch_worker(asked(), stand.name, {"slots": 1})
+        await stand.until_state(task, "running")
