@@ -8,7 +8,7 @@
     idle      one task at a time: from before its ADD is sent until its own clock, which its command prints
 
 Nodes are `quvatlh run` as it is, every write is synced. In every part the tasks really run: processes are started while
-auctions go on. Rounds of what is compared take turns; their median is told. The whole takes about two minutes.
+auctions go on. Rounds of what is compared take turns; their median is told. The whole takes two to four minutes.
 """
 
 from __future__ import annotations
