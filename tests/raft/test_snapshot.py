@@ -335,7 +335,7 @@ def test_a_receiver_that_dies_on_the_way_has_its_old_generation() -> None:
             if late.running:
                 break
             late.disk.power_fail()
-            late.wals.power_fail(late.rng)
+            late.images.power_fail(late.rng)
         if late.dead:
             late.start()
         await town.write(await town.master(), "after")

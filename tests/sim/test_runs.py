@@ -50,7 +50,6 @@ def test_the_same_seed_is_the_same_run_to_the_byte_in_every_process(world: str, 
         "lease-by-receipt-time",
         "vote-not-persisted",
         "limit-checked-only-by-the-proposer",
-        "stale-finish-accepted",
     ],
 )
 def test_a_planted_fault_is_found(fault: str) -> None:
