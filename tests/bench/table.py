@@ -108,6 +108,7 @@ class Table:
 
     async def _pages(self) -> None:
         await self._stall_ms()
+        self._node.hang_up()
         first = await self._node.get("/v1/tasks?limit=50")
         paths = {
             what: f"/v1/tasks?limit=50&{query if query != 'cursor' else 'cursor=' + first['next']}"

@@ -117,6 +117,10 @@ class Daemon(Node):
             raise AssertionError(f"{path}: {answer}")
         return answer["body"]
 
+    def hang_up(self) -> None:
+        """A connection that nobody used for a minute may be closed at its other end; the next `get` opens another."""
+        self._line.close()
+
     async def stalls(self) -> dict[str, Any]:
         """What its gauge has seen since this was asked last; only of a gauged one."""
         path = self.place.directory / STALLS
