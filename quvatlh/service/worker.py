@@ -72,6 +72,8 @@ class Worker:
         self._queue: deque[Held] = deque()
         self._early: list[Claim] = []
         """Claims that came before the session was confirmed."""
+        self._disowned: set[int] = set()
+        """Tokens that the master's answer took away before this node heard of the claim."""
         self._top = 0
         """The highest token that was ever taken up in this session."""
         self._timer: asyncio.TimerHandle | None = None
@@ -106,6 +108,7 @@ class Worker:
         self._queue.clear()
         self._early.clear()
         self._held.clear()
+        self._disowned.clear()
         self._top = 0
         done = [self._found(action) for action in life.held]
         if any(done):
@@ -171,15 +174,19 @@ class Worker:
             self._stop(action_id(token))
 
     def not_ours(self, tokens: Sequence[int]) -> None:
-        """KILL without grace: it is another's, or will be in a moment."""
+        """KILL without grace: it is another's, or will be in a moment. The end is reported nonetheless: who said so may be
+        gone before it is decided, and nobody else would end it."""
         for token in tokens:
             held = self._held.get(action_id(token))
-            if held is not None and not held.begun:
-                self._drop(held)
-            elif held is not None:
+            if held is not None and held.begun:
                 held.ours = False
-                self._reports.forget(token)
                 self._executor.stop(action_id(token), 0)
+            elif held is not None:
+                self._drop(held)
+                self._reports.give_back(token)
+            elif not self._reports.knows(token):
+                self._disowned.add(token)
+                self._reports.give_back(token)
         self._pump()
 
     def stands(self, standing: Standing) -> None:
@@ -201,7 +208,7 @@ class Worker:
             known = self._held.get(name)
             if known is not None:
                 self._learn(known, claim)
-            elif self._reports.knows(claim.token):
+            elif claim.token in self._disowned or self._reports.knows(claim.token):
                 pass
             elif claim.token <= self._top:
                 self._unknown(claim)
@@ -212,6 +219,7 @@ class Worker:
                 self._queue.append(held)
                 if claim.stopping:
                     self._stop(name)
+        self._disowned = {token for token in self._disowned if token > self._top}
         self._pump()
         self._check_idle()
         self.on_changed()
@@ -312,13 +320,11 @@ class Worker:
                 self._executor.forget([event.action_id])
             return
         self._drop(held)
-        if not held.ours:
-            self._reports.forget(held.token)
-            self._executor.forget([event.action_id])
-        elif event.error is not None and event.error.code == "stale":
+        code = None if event.error is None else event.error.code
+        if code == "stale":
             self._reports.give_back(held.token)
-        elif event.error is not None and event.error.code == "lease" and held.claim is not None and held.claim.once:
-            detail = c.EndDetail(error_code="lost", error_text=event.error.text)
+        elif (code == "lease" or (code == "stopped" and not held.ours)) and held.claim is not None and held.claim.once:
+            detail = c.EndDetail(error_code="lost", error_text="its worker was out of touch for longer than its lease")
             self._reports.ended(c.End(held.token, held.task, 1, event.started_at_ms or 0, detail))
         else:
             self._reports.finished(held.token, held.task, event, stopped=held.stopping)

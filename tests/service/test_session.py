@@ -12,7 +12,7 @@ from quvatlh.core import commands as c
 from quvatlh.core.queries import live_actions
 from quvatlh.service import asks
 from quvatlh.service.presence import ELECTION_S, SILENT_S
-from quvatlh.service.seat import secret_hash
+from quvatlh.service.seat import Claim, secret_hash
 from tests.fakes.executor import FakeProcess
 from tests.service.stand import Stand, asked, one, two
 
@@ -141,6 +141,29 @@ async def test_the_answer_names_what_is_not_the_sessions_any_more_and_that_ends(
         await stand.node.door.propose(c.Lost((c.Loss(token),)), 1)
         stand.node.session.moved()
         await stand.until(lambda: action not in stand.running(), "it goes on")
+
+
+async def test_what_the_answer_takes_away_before_it_is_told_of_never_begins(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("auction")
+        worker, told = stand.node.worker, list[Claim]()
+        tell, worker.claimed = worker.claimed, told.extend  # type: ignore[method-assign,assignment]  # a node that lags
+        task = await stand.add()
+        token = await stand.claim(task)
+        worker.foreign((token,))
+        tell(told)
+        await stand.until(lambda: stand.peek(task) == "pending", "nobody says that it has not begun")
+        assert [claim.token for claim in told] == [token]
+        assert f"a{token}" not in stand.process.held
+
+
+async def test_what_was_taken_away_is_reported_for_who_said_so_may_be_gone(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task, action = await running(stand)
+        stand.node.worker.foreign((int(action[1:]),))
+        await stand.until(lambda: stand.peek(task) == "running" and action not in [f"a{n}" for n, _ in stand.live()])
+        assert action not in stand.running()
 
 
 async def test_no_beat_renews_what_was_proposed_lost_and_the_rest_lives_on(tmp_path: Path) -> None:

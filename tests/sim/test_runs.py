@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.found import FOUND
 from tests.sim.table.planted import FAULTS
 from tests.sim.worlds import WORLDS
 
@@ -30,6 +31,11 @@ def test_nothing_is_lost_doubled_or_forgotten_whatever_befalls_the_cluster() -> 
 
 def test_no_task_is_lost_doubled_or_forgotten_whatever_befalls_the_nodes() -> None:
     simulated("--world", "table", "--seed", "1", "--seeds", "4", "--seconds", "8")
+
+
+@pytest.mark.parametrize(("world", "seed", "seconds"), FOUND)
+def test_what_a_seed_has_shown_stays_mended(world: str, seed: int, seconds: float) -> None:
+    simulated("--world", world, "--seed", str(seed), "--seeds", "1", "--seconds", str(seconds))
 
 
 @pytest.mark.parametrize("world", sorted(WORLDS))

@@ -25,6 +25,7 @@ from quvatlh.service.pool import Call, Position
 from quvatlh.service.presence import Presence
 from quvatlh.service.reads import Reads
 from quvatlh.service.session import Session
+from quvatlh.service.worker import Worker
 from tests.sim.planted import FAULTS, WORLD_OF, Planted, all_of, fault_of, planted
 from tests.sim.table.executor import SimExecutor
 from tests.sim.table.hands import STOPPED, SimRunner
@@ -260,6 +261,20 @@ def renewal_of_an_action_after_its_proposed_loss() -> Planted:
 
     real = Presence._lost
     return patch.object(Presence, "_lost", lost)
+
+
+@fault
+def claim_taken_away_before_it_is_told_begins() -> Planted:
+    """A worker forgets what the master's answer took away of which its node has not told it yet."""
+
+    def foreign(self: Worker, tokens: tuple[int, ...]) -> None:
+        real(self, tokens)
+        self._disowned.clear()
+        for token in tokens:
+            self._reports._gifts.pop(token, None)
+
+    real = Worker.foreign
+    return patch.object(Worker, "foreign", foreign)
 
 
 @fault
