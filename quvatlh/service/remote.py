@@ -49,6 +49,8 @@ class RemoteSeat:
         self._session = ""
         self._link: Link | None = None
         self._url = ""
+        self._complaints: dict[str, str] = {}
+        """URL -> why there is no connection to it, as it was told last."""
         self._welcomed = asyncio.Event()
 
     @property
@@ -91,10 +93,12 @@ class RemoteSeat:
             async with asyncio.timeout(DIAL_S):
                 line = await self._dial(url)
         except PermissionError as error:
-            self._note("the node refuses this worker", url=url, why=str(error))
+            self._complain("the node refuses this worker", url, str(error))
             return False
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError) as error:
+            self._complain("the node cannot be reached", url, str(error) or f"no connection within {DIAL_S:g} s")
             return False
+        self._complaints.pop(url, None)
         self._url = url
         self._welcomed.clear()
         link = self._link = Link(line, self._do, self._told, self._greeted)
@@ -117,6 +121,12 @@ class RemoteSeat:
             self._link = None
             link.hang_up()
             await asyncio.gather(running, return_exceptions=True)
+
+    def _complain(self, what: str, url: str, why: str) -> None:
+        """Once, and again when there is another reason."""
+        if self._complaints.get(url) != why:
+            self._complaints[url] = why
+            self._note(what, url=url, why=why)
 
     def _greeted(self, greeting: Hello | Welcome) -> None:
         if isinstance(greeting, Welcome):

@@ -1,16 +1,10 @@
 from __future__ import annotations
 
 import ssl
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import aiohttp
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from quvatlh.api.guard import Guard
@@ -19,6 +13,7 @@ from quvatlh.api.server import ListenRefused, Options, Server
 from quvatlh.service.pool import Rejected
 from tests.api.client import WORK, Client, Node, serving
 from tests.fakes.pool import TOKEN, FakePool
+from tests.support.certificates import certificate
 
 HOSTS: list[tuple[str, str, bool]] = [
     # Host, the address reached, own
@@ -131,29 +126,6 @@ async def test_without_a_good_token_nothing_is_told(client: Client, authorizatio
 
 def test_what_needs_no_token_is_a_short_list() -> None:
     assert sorted(route.path for route in ROUTES if route.open) == ["/", "/healthz", "/readyz"]
-
-
-def certificate(directory: Path) -> tuple[str, str]:
-    """Self-made, for 127.0.0.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "quvatlh test")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    cert, key_file = directory / "cert.pem", directory / "key.pem"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    form = serialization.PrivateFormat.PKCS8
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
-    return str(cert), str(key_file)
 
 
 async def test_with_two_files_it_speaks_tls_and_nothing_else(tmp_path: Path) -> None:

@@ -193,6 +193,8 @@ async def daemons(directory: Path, count: int = 3, *, gauged: bool = False, **en
             port.release()
 
 
-def daemons_in(net: Net, directory: Path, environ: Mapping[str, str] | None = None) -> Cluster:
-    """One in each namespace, not started yet."""
-    return Cluster([daemon(node.place, environ or {}) for node in nodes_in(net, directory).nodes])
+def daemons_in(
+    net: Net, directory: Path, environ: Mapping[str, str] | None = None, count: int | None = None
+) -> Cluster:
+    """One in each namespace, or in the first few, not started yet."""
+    return Cluster([daemon(node.place, environ or {}) for node in nodes_in(net, directory, count=count).nodes])

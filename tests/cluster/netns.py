@@ -133,8 +133,9 @@ def network(count: int) -> Iterator[Net]:
         net.remove()
 
 
-def nodes_in(net: Net, directory: Path, settings: str = "") -> Cluster:
-    """A node in each namespace, not started yet."""
+def nodes_in(net: Net, directory: Path, settings: str = "", count: int | None = None) -> Cluster:
+    """A node in each namespace, or in the first few, not started yet."""
+    numbers = range(net.count if count is None else count)
 
     def place(number: int) -> Place:
         return Place(
@@ -142,7 +143,7 @@ def nodes_in(net: Net, directory: Path, settings: str = "") -> Cluster:
             directory=directory / f"n{number}",
             peer=f"{net.address(number)}:{PEER_PORT}",
             client=f"127.0.0.1:{CLIENT_PORT}",
-            peers=tuple(f"{net.address(each)}:{PEER_PORT}" for each in range(net.count)),
+            peers=tuple(f"{net.address(each)}:{PEER_PORT}" for each in numbers),
             secret_file=secret_in(directory),
             settings=settings,
             insecure=True,
@@ -151,4 +152,4 @@ def nodes_in(net: Net, directory: Path, settings: str = "") -> Cluster:
             new_socket=lambda: net.socket(number),
         )
 
-    return Cluster([Node(place(number)) for number in range(net.count)])
+    return Cluster([Node(place(number)) for number in numbers])

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,10 @@ PATIENCE_S = 30.0
 
 
 class Program:
-    def __init__(self, directory: Path, *flags: str, **environ: str) -> None:
+    def __init__(
+        self, directory: Path, *flags: str, prefix: Sequence[str] = (), ca: str | None = None, **environ: str
+    ) -> None:
+        """`prefix` is a command in front, as `ip netns exec ...`; `ca` who signed its certificate, if it shows one."""
         self.directory = directory
         self.data = directory / "data"
         directory.mkdir(exist_ok=True)
@@ -29,19 +34,20 @@ class Program:
         self.errors = directory / "stderr"
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, "--data", str(self.data), *flags],
+                [*prefix, *COMMAND, "--data", str(self.data), *flags],
                 cwd=ROOT,
                 env=clean | settings,
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
         self.url = ""
+        self._trust = None if ca is None else ssl.create_default_context(cafile=ca)
 
     def listening(self) -> Program:
         """Standard output has the address once it listens, and nothing else."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", line), (line, self.told())
+        assert re.fullmatch(r"https?://127\.0\.0\.1:\d+/\n", line), (line, self.told())
         self.url = line.strip().rstrip("/")
         return self
 
@@ -98,6 +104,6 @@ class Program:
 
     def _get(self, path: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + path, body, headers)
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S, context=self._trust) as answer:
             found: bytes = answer.read()
         return found

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.program import PATIENCE_S, Program
+from tests.support.certificates import certificate
 from tests.support.executors import end_executor, executors
 
 Start = Callable[..., Program]
@@ -21,8 +22,8 @@ TOKEN = {"QUVATLH_TOKEN": "one-token-for-nodes-and-workers"}
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Program] = []
 
-    def begin(*flags: str, name: str = "one", **environ: str) -> Program:
-        started.append(Program(tmp_path / name, *flags, **environ))
+    def begin(*flags: str, name: str = "one", ca: str | None = None, **environ: str) -> Program:
+        started.append(Program(tmp_path / name, *flags, ca=ca, **environ))
         return started[-1]
 
     yield begin
@@ -138,6 +139,23 @@ def test_a_worker_without_a_replica_outlives_its_nodes_restart(start: Start, tmp
     worker.process.send_signal(signal.SIGTERM)
     assert worker.ended() == 0
     assert '"level": "error"' not in worker.told()
+
+
+def test_a_worker_connects_over_tls_to_whom_its_authority_signed_and_to_nobody_else(
+    start: Start, tmp_path: Path
+) -> None:
+    cert, key = certificate(tmp_path)
+    tls = {"QUVATLH_HTTP_TLS_CERT": cert, "QUVATLH_HTTP_TLS_KEY": key, "QUVATLH_WORKER_SLOTS": "0"}
+    node = start("--name", "n", ca=cert, **tls, **TOKEN).listening().ready()
+    (node.data / "token").write_text(TOKEN["QUVATLH_TOKEN"])
+    flags = ("--role", "worker", "--server", node.url)
+    stranger = start("--name", "s", *flags, name="stranger", **TOKEN)
+    start("--name", "w", *flags, name="worker", QUVATLH_NODE_SERVER_CA=cert, **TOKEN)
+    task = node.add(work={"command": ["echo", "over TLS"]})
+    assert node.done(task)["actions"][0]["worker"] == "w"
+    assert node.raw(f"/v1/tasks/{task}/log") == b"over TLS\n"
+    until(lambda: "CERTIFICATE_VERIFY_FAILED" in stranger.told(), "it does not say why it stays out")
+    assert [worker["name"] for worker in node.ask("/v1/workers")["items"] if worker["slots"]] == ["w"]
 
 
 def test_a_worker_without_a_token_says_where_to_put_one(start: Start) -> None:
