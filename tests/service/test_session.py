@@ -158,6 +158,46 @@ async def test_what_the_answer_takes_away_before_it_is_told_of_never_begins(tmp_
         assert f"a{token}" not in stand.process.held
 
 
+@pytest.mark.parametrize("told_first", [True, False])
+async def test_what_may_have_been_lost_in_a_silence_never_begins_however_late_the_node_tells_of_it(
+    tmp_path: Path, told_first: bool
+) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await follower.working()
+        for part in ("auction", "presence"):
+            await master.node.tree.stop(part)
+        await follower.node.tree.stop("session")
+        task = await master.add()
+        (mirror,) = master.mirrors
+        mirror.hold()
+        token = await master.claim(task, follower)
+        for stand in (master, follower):
+            stand.clock.advance(2.7)
+        await master.node.door.propose(c.Lost((c.Loss(token),)), 1)
+        if told_first:
+            mirror.release(1)
+        await follower.node.session.beat()
+        if not told_first:
+            mirror.release(1)
+        worker = follower.node.worker
+        await follower.until(lambda: worker._top >= token and not worker.actions, "it waits, or runs")
+        await asyncio.sleep(0.01)
+        assert f"a{token}" not in follower.process.held
+        mirror.release()
+
+
+async def test_what_somebody_wants_ended_before_the_first_answered_beat_never_begins(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("auction")
+        stand.node.session._is_confirmed = False
+        task = await stand.add()
+        token = await stand.claim(task)
+        await stand.node.door.propose(c.Kill((task,)), 1)
+        await stand.until(lambda: not stand.live(), "it is not ended")
+        assert f"a{token}" not in stand.process.held
+
+
 async def test_what_was_taken_away_is_reported_for_who_said_so_may_be_gone(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         task, action = await running(stand)
@@ -177,7 +217,7 @@ async def test_no_beat_renews_what_was_proposed_lost_and_the_rest_lives_on(tmp_p
         looking = asyncio.create_task(stand.node.presence._look())
         await asyncio.sleep(0.01)
         answer = stand.node.presence.beat(own_beat(stand))
-        assert answer == asks.BeatAnswer(known=True, foreign=(int(short[1:]),))
+        assert (answer.known, answer.foreign) == (True, (int(short[1:]),))
         stand.log.release()
         await looking
         assert [token for token, _ in stand.live()] == [int(long[1:])]
