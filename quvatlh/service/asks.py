@@ -119,7 +119,7 @@ class BeatAnswer(Struct, frozen=True, array_like=True):
     foreign: tuple[Serial, ...] = ()
     """Actions whose leases do not begin anew: not the session's any more, or proposed lost. They end."""
     token: Serial = 0
-    """The last one awarded to anybody, in the answer to a beat that names what is held."""
+    """The last one awarded to anybody."""
 
 
 class Offer(Struct, frozen=True, array_like=True):

@@ -99,9 +99,7 @@ class Presence:
         if view.state == "lost":
             self._wake.set()
         foreign = [token for token, session in self._condemned.items() if session == beat.session]
-        if beat.held is None:
-            return asks.BeatAnswer(known=True, foreign=tuple(foreign))
-        strangers = self._strangers(beat.session, beat.held)
+        strangers = [] if beat.held is None else self._strangers(beat.session, beat.held)
         return asks.BeatAnswer(known=True, foreign=(*foreign, *strangers), token=self._last_token())
 
     def is_ended_with(self, wish: asks.Open) -> bool:

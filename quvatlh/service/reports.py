@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from quvatlh.core import commands as c
+from quvatlh.core.rows import json_text
 from quvatlh.ports import ActionFinished, Entropy, LogError
 from quvatlh.service import tails
 from quvatlh.service.door import Refusal
@@ -21,9 +22,12 @@ START_S: Final = 0.1
 """A start is told at most so long after it."""
 BATCH_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 512 * 1024
+START_BYTES: Final = 30
 END_BYTES: Final = 200
 DEADLINE_S: Final = 5.0
 TEXT_CHARS_MAX: Final = 1000
+UNSAYABLE: Final = frozenset({"bad_request", "too_large"})
+"""What is refused so is not said again as it is."""
 
 
 class Reports:
@@ -41,6 +45,8 @@ class Reports:
         self._words: dict[int, str] = {}
         """Progress, as text."""
         self._ends: dict[int, c.End] = {}
+        self._alone = 0
+        """So many ends are said one by one: together they were refused."""
         self._gifts: dict[int, None] = {}
         self._of_self: c.PatchWorker | None = None
         self._more = asyncio.Event()
@@ -127,8 +133,7 @@ class Reports:
         if session is None:
             return False
         if self._ends:
-            ends = self._next_ends()
-            await self._settle(c.Finish(session, ends), self._ends, [end.token for end in ends])
+            await self._send_ends(session)
         elif self._gifts:
             tokens = list(self._gifts)[:BATCH_MAX]
             await self._settle(c.GiveBack(session, tuple(tokens)), self._gifts, tokens)
@@ -151,13 +156,46 @@ class Reports:
             return False
         return True
 
+    async def _send_ends(self, session: str) -> None:
+        """An end that the log does not take must not be taken for told: its action would be live for ever."""
+        ends = self._next_ends()
+        try:
+            await self._seat.report(c.Finish(session, ends), self.deadline_s)
+        except Refusal:
+            self._refused(ends)
+        except LogError as error:
+            if error.code in UNSAYABLE:
+                self._refused(ends)
+            else:
+                await asyncio.sleep(START_S)
+        else:
+            self._ended(ends)
+
+    def _refused(self, ends: Sequence[c.End]) -> None:
+        """Each is said alone; one that is refused alone, without its details."""
+        if len(ends) > 1:
+            self._alone = len(ends)
+            return
+        (end,) = ends
+        bare = _bare(end)
+        if end == bare:
+            self._ended(ends)
+        else:
+            self._ends[end.token] = bare
+
+    def _ended(self, ends: Sequence[c.End]) -> None:
+        self._alone = max(0, self._alone - len(ends))
+        tokens = [end.token for end in ends]
+        for token in tokens:
+            self._ends.pop(token, None)
+        self.on_settled(tokens)
+
     async def _send_starts(self, session: str) -> None:
-        told = list(self._starts.items())[:BATCH_MAX]
-        tables = {token: self._tables[token] for token, _ in told if token in self._tables}
-        command = c.Start(session, tuple(c.Started(*each, tables.get(each[0])) for each in told))
-        if await self._clear(command, self._starts, [token for token, _ in told]):
-            for token in tables:
-                self._tables.pop(token, None)
+        starts = self._next_starts()
+        if await self._clear(c.Start(session, starts), self._starts, [each.token for each in starts]):
+            for each in starts:
+                if each.announcement is not None:
+                    self._tables.pop(each.token, None)
 
     async def _settle(self, command: Report, waiting: dict[int, Any], tokens: Sequence[int]) -> None:
         if await self._clear(command, waiting, tokens):
@@ -181,12 +219,23 @@ class Reports:
             return False
         return True
 
+    def _next_starts(self) -> tuple[c.Started, ...]:
+        starts: list[c.Started] = []
+        size = 0
+        for token, started_ms in self._starts.items():
+            table = self._tables.get(token)
+            size += START_BYTES + (0 if table is None else len(json_text(table) or ""))
+            if starts and (size > BATCH_BYTES_MAX or len(starts) >= BATCH_MAX):
+                break
+            starts.append(c.Started(token, started_ms, table))
+        return tuple(starts)
+
     def _next_ends(self) -> tuple[c.End, ...]:
         ends: list[c.End] = []
         size = 0
         for end in self._ends.values():
             size += END_BYTES + (0 if end.detail is None else len(end.detail.output_tail) + TEXT_CHARS_MAX)
-            if ends and (size > BATCH_BYTES_MAX or len(ends) >= BATCH_MAX):
+            if ends and (size > BATCH_BYTES_MAX or len(ends) >= (1 if self._alone else BATCH_MAX)):
                 break
             ends.append(end)
         return tuple(ends)
@@ -222,3 +271,8 @@ def _how(event: ActionFinished, *, stopped: bool) -> int:
     if event.error is None:
         return 0
     return 2 if stopped or event.error.code in {"stopped", "lease"} else 1
+
+
+def _bare(end: c.End) -> c.End:
+    text = "the log did not take what its worker had to say of this end"
+    return c.End(end.token, end.task, end.how, 0, c.EndDetail(error_text=text) if end.how else None)

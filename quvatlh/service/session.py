@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from quvatlh.core import commands as c
+from quvatlh.core.limits import LEASE_MS_MIN
 from quvatlh.core.model import WorkerFacts
 from quvatlh.ports import Clock, Executor, Life, LogError
 from quvatlh.service import asks
@@ -27,6 +28,8 @@ AGAIN_S: Final = 0.2
 """A session that was heard a moment ago gives way once it is silent; asked again this often."""
 START_AGAIN_S: Final = 1.0
 """After an executor that could not be started."""
+DOUBT_S: Final = LEASE_MS_MIN / 1000
+"""After a shorter silence no master has proposed anything lost."""
 
 
 class Holder(Protocol):
@@ -38,6 +41,10 @@ class Holder(Protocol):
 
     def confirmed(self) -> None:
         """The master counts it as the worker's own: claims may start. Told once a session."""
+        ...
+
+    def doubted(self, token: int) -> None:
+        """What was claimed up to this token and has not begun may be lost already, and told of later: it never begins."""
         ...
 
     def renewed(self) -> None:
@@ -92,6 +99,8 @@ class Session:
         self._is_confirmed = False
         self._names_held = True
         self._renewed_at = 0.0
+        self._since = 0.0
+        """No master counts the session's leases from an earlier time: its last answered beat, or before it was opened."""
         self._beat_now = asyncio.Event()
         self._doomed = False
         """The executor outlived its session."""
@@ -179,7 +188,7 @@ class Session:
             self._note("no executor can be started", why=str(error))
             await self._pause(START_AGAIN_S)
             return
-        self._life, self._fresh = life, life.fresh
+        self._life, self._fresh, self._since = life, life.fresh, self._clock.boot()
         self._names_held, self._is_confirmed = True, False
         if not life.fresh:
             self._note("found the executor alive", session=life.session, actions=len(life.held))
@@ -238,11 +247,12 @@ class Session:
     def _answered(self, answer: asks.BeatAnswer, sent: float) -> None:
         if answer.foreign:
             self._holder.foreign(answer.foreign)
-        self._renewed_at = max(self._renewed_at, sent)
+        if self._clock.boot() - self._since > DOUBT_S or not (self._fresh or self._is_confirmed):
+            self.floor = max(self.floor, answer.token)
+            self._holder.doubted(self.floor)
+        self._renewed_at = self._since = max(self._renewed_at, sent)
         self._executor.renew(sent)
         if not self._is_confirmed:
-            if not self._fresh:
-                self.floor = max(self.floor, answer.token)
             self._is_confirmed = True
             self._holder.confirmed()
         self._holder.renewed()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from quvatlh.core import commands as c
 from quvatlh.core.queries import action_id
 from quvatlh.core.work import WorkError, native
@@ -137,6 +139,12 @@ class Worker:
         self._take(early)
         self._reports.look_again()
 
+    def doubted(self, token: int) -> None:
+        self._top = max(self._top, token)
+        for held in [each for each in self._queue if each.token <= token]:
+            self._drop(held)
+            self._reports.give_back(held.token)
+
     def renewed(self) -> None:
         if self._queue:
             self._pump()
@@ -170,6 +178,7 @@ class Worker:
             self._take(claims)
 
     def stop(self, tokens: Sequence[int]) -> None:
+        self._early = [structs.replace(each, stopping=True) if each.token in tokens else each for each in self._early]
         for token in tokens:
             self._stop(action_id(token))
 

@@ -146,10 +146,11 @@ class Stand:
         """Its worker has a session."""
         await self.until(lambda: self.node.session.is_confirmed, "there is no session")
 
-    async def claim(self, task: str) -> int:
-        """Award it here, whatever is free; the token."""
+    async def claim(self, task: str, to: Stand | None = None) -> int:
+        """Award it here or to another's worker, whatever is free; the token."""
         (seq,) = self.machine.db.execute("SELECT seq FROM task WHERE id = ?", (task,)).fetchone()
-        award = c.Award(seq, self.name, self.node.session.id or "")
+        owner = to or self
+        award = c.Award(seq, owner.name, owner.node.session.id or "")
         written = await self.node.door.propose(c.Awards((award,)), 1)
         assert isinstance(written.answer, Awarded)
         assert not written.answer.refused, written.answer
@@ -178,9 +179,11 @@ class Mirror:
         """The follower falls behind."""
         self._late = []
 
-    def release(self) -> None:
-        late, self._late = self._late or [], None
-        for entry in late:
+    def release(self, first: int | None = None) -> None:
+        """It has caught up, or has so many entries more."""
+        late = self._late or []
+        self._late = None if first is None else late[first:]
+        for entry in late[:first]:
             self._follower.log._apply(entry)
 
     def applied(self, entry: Entry, results: Sequence[object]) -> None:

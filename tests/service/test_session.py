@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.core.queries import live_actions
+from quvatlh.core.queries import announcements, live_actions
+from quvatlh.ports import RunError
 from quvatlh.service import asks
 from quvatlh.service.presence import ELECTION_S, SILENT_S
+from quvatlh.service.reports import BATCH_BYTES_MAX
 from quvatlh.service.seat import Claim, secret_hash
 from tests.fakes.executor import FakeProcess
 from tests.service.stand import Stand, asked, one, two
@@ -158,6 +160,46 @@ async def test_what_the_answer_takes_away_before_it_is_told_of_never_begins(tmp_
         assert f"a{token}" not in stand.process.held
 
 
+@pytest.mark.parametrize("told_first", [True, False])
+async def test_what_may_have_been_lost_in_a_silence_never_begins_however_late_the_node_tells_of_it(
+    tmp_path: Path, told_first: bool
+) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await follower.working()
+        for part in ("auction", "presence"):
+            await master.node.tree.stop(part)
+        await follower.node.tree.stop("session")
+        task = await master.add()
+        (mirror,) = master.mirrors
+        mirror.hold()
+        token = await master.claim(task, follower)
+        for stand in (master, follower):
+            stand.clock.advance(2.7)
+        await master.node.door.propose(c.Lost((c.Loss(token),)), 1)
+        if told_first:
+            mirror.release(1)
+        await follower.node.session.beat()
+        if not told_first:
+            mirror.release(1)
+        worker = follower.node.worker
+        await follower.until(lambda: worker._top >= token and not worker.actions, "it waits, or runs")
+        await asyncio.sleep(0.01)
+        assert f"a{token}" not in follower.process.held
+        mirror.release()
+
+
+async def test_what_somebody_wants_ended_before_the_first_answered_beat_never_begins(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("auction")
+        stand.node.session._is_confirmed = False
+        task = await stand.add()
+        token = await stand.claim(task)
+        await stand.node.door.propose(c.Kill((task,)), 1)
+        await stand.until(lambda: not stand.live(), "it is not ended")
+        assert f"a{token}" not in stand.process.held
+
+
 async def test_what_was_taken_away_is_reported_for_who_said_so_may_be_gone(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         task, action = await running(stand)
@@ -177,7 +219,7 @@ async def test_no_beat_renews_what_was_proposed_lost_and_the_rest_lives_on(tmp_p
         looking = asyncio.create_task(stand.node.presence._look())
         await asyncio.sleep(0.01)
         answer = stand.node.presence.beat(own_beat(stand))
-        assert answer == asks.BeatAnswer(known=True, foreign=(int(short[1:]),))
+        assert (answer.known, answer.foreign) == (True, (int(short[1:]),))
         stand.log.release()
         await looking
         assert [token for token, _ in stand.live()] == [int(long[1:])]
@@ -251,6 +293,50 @@ async def test_a_lease_counts_from_when_the_answered_beat_was_sent(tmp_path: Pat
         await stand.node.session.beat()
         assert stand.node.session.left_s(2000) == pytest.approx(1.0)
         await stand.until(lambda: stand.process._renewed_s == sent)
+
+
+# --- what cannot be said ---
+
+
+@pytest.mark.parametrize("on_master", [True, False])
+async def test_an_end_that_the_log_does_not_take_is_told_with_less_and_holds_up_no_other(
+    tmp_path: Path, on_master: bool
+) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        stand = master if on_master else follower
+        await stand.working()
+        where = [f"worker={stand.name}"]
+        bad, good = [await stand.add(tags=where, retry={"attempts": 1}) for _ in range(2)]
+        await stand.until(lambda: len(stand.running()) == 2)
+        first, second = sorted(stand.running())
+        stand.process._finish(stand.process.held[first], 1, None, RunError("x" * 300, "a name of no sensible length"))  # type: ignore[arg-type]
+        stand.end(second)
+        await master.until(lambda: not master.live(), "it lives for ever")
+        assert (master.peek(bad), master.peek(good)) == ("failed", "succeeded")
+        record = await master.pool.task(asked(), bad)
+        assert "did not take" in record["error"]["text"]
+        await stand.until(lambda: not stand.process.held, "they are not forgotten")
+
+
+async def test_long_announcements_are_told_in_batches_that_the_log_takes(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=20) as stand:
+        await stand.working()
+        reports = stand.node.workplace.reports
+        tasks = [await stand.add() for _ in range(20)]
+        await stand.until(lambda: len(reports._starts) == 20)
+        for token in reports._starts:
+            reports.announced(token, {"text": "x" * 60_000})
+        sizes: list[int] = []
+        propose = stand.log.propose
+
+        async def seen(item: bytes, deadline: float) -> Any:
+            sizes.append(len(item))
+            return await propose(item, deadline=deadline)
+
+        stand.log.propose = seen  # type: ignore[method-assign]
+        await stand.until(lambda: len(announcements(stand.machine.db)) == 20)
+        assert max(sizes) < 2 * BATCH_BYTES_MAX
+        assert {stand.peek(task) for task in tasks} == {"running"}
 
 
 # --- the end of an executor ---

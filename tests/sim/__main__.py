@@ -12,12 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-from tests.sim.batch import one
+from tests.sim.batch import Broken, one
 from tests.sim.run import Outcome
 from tests.sim.table.planted import FAULTS, WORLD_OF, planted
 from tests.sim.worlds import WORLDS
 
 HASH_SEED = "0"
+Job = concurrent.futures.Future[tuple[int, Outcome | Broken]]
 WORLD_NAMES = {"log": "the log", "table": "the task table"}
 
 
@@ -60,11 +61,10 @@ def _many(world: str, first: int, count: int, arguments: argparse.Namespace) -> 
         jobs = [pool.submit(one, world, seed, arguments.seconds, None) for seed in range(first, first + count)]
         for job in concurrent.futures.as_completed(jobs):
             seed, outcome = job.result()
-            if isinstance(outcome, str):
+            if isinstance(outcome, Broken):
                 broken.append(seed)
-                print(f"{world} seed {seed} BROKEN\n{outcome}", flush=True)
+                print(f"{world} seed {seed} BROKEN\n{outcome.story}", flush=True)
                 continue
-            assert isinstance(outcome, Outcome)
             faults.update(outcome.faults)
             sums.update(outcome.figures)
     where = f"world of {WORLD_NAMES[world]}, seeds {first} to {first + count - 1}"
@@ -76,27 +76,29 @@ def _many(world: str, first: int, count: int, arguments: argparse.Namespace) -> 
 
 
 def _hunt(fault: str, first: int, count: int, arguments: argparse.Namespace) -> int | None:
-    """Number of seeds that it took to find a planted fault."""
+    """Number of seeds that it took to find a planted fault. It is found when the judge says what promise was broken in a
+    run that is in order without it; a run that the fault ends in another way has shown nothing."""
+    world = WORLD_OF[fault]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
         waiting = collections.deque(range(first, first + count))
-        running: set[concurrent.futures.Future[tuple[int, object]]] = set()
+        running: set[Job] = set()
         done = 0
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
-                running.add(pool.submit(one, WORLD_OF[fault], waiting.popleft(), arguments.seconds, fault))
+                running.add(pool.submit(one, world, waiting.popleft(), arguments.seconds, fault))
             finished, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
             for job in finished:
                 done += 1
                 seed, outcome = job.result()
-                if isinstance(outcome, str):
-                    ends = [
-                        line
-                        for line in outcome.splitlines()
-                        if "Violation:" in line or "Error:" in line or "Corrupt" in line
-                    ]
-                    reason = next((line for line in reversed(ends) if "Violation:" in line), ends[-1] if ends else "")
-                    print(f"{fault}: found after {done} seeds, by seed {seed}: {reason.strip()[:150]}", flush=True)
+                if not isinstance(outcome, Broken):
+                    continue
+                if outcome.violation is None:
+                    print(f"{fault}: seed {seed} ended, and not by the judge\n{outcome.story[:1000]}", flush=True)
+                elif isinstance(pool.submit(one, world, seed, arguments.seconds, None).result()[1], Broken):
+                    print(f"{fault}: seed {seed} is BROKEN without it too", flush=True)
+                else:
+                    print(f"{fault}: found after {done} seeds, by seed {seed}: {outcome.violation[:150]}", flush=True)
                     return done
     print(f"{fault}: NOT found in {count} seeds", flush=True)
     return None

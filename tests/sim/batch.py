@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import dataclass
 
+from tests.sim.judge import Violation
+from tests.sim.run import Outcome
 from tests.sim.table.planted import planted
 from tests.sim.worlds import WORLDS
 
+STORY_CHARS: int = 6000
 
-def one(world: str, seed: int, seconds: float, fault: str | None) -> tuple[int, object]:
-    """The outcome, or the story of what ended it."""
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A run that something ended."""
+
+    story: str
+    violation: str | None
+    """The promise that was broken, by the judge's word; None: it ended by something else."""
+
+
+def one(world: str, seed: int, seconds: float, fault: str | None) -> tuple[int, Outcome | Broken]:
     run = WORLDS[world](seed, seconds)
     try:
         with planted(fault):
             return seed, run.play()
     except BaseException as error:  # noqa: BLE001  # whatever ends a run is its finding
-        return seed, "".join(traceback.format_exception(error)[-3:]) + "\nlast of the trace:\n" + run.story[-6000:]
+        told = "".join(traceback.format_exception(error)[-3:])
+        return seed, Broken(f"{told}\nlast of the trace:\n{run.story[-STORY_CHARS:]}", _violation(error))
+
+
+def _violation(error: BaseException | None) -> str | None:
+    """What a process of the world ends by is the cause of what the loop raises."""
+    while error is not None and not isinstance(error, Violation):
+        error = error.__cause__ or error.__context__
+    return None if error is None else str(error)

@@ -26,6 +26,8 @@ Ts = TypeVarTuple("Ts")
 
 STEPS_PER_INSTANT_MAX = 200_000
 """Handles without time going on. More is a live-lock; a burst of one instant stays far below."""
+INSTANT_S = 1e-6
+"""Timers that are set for less than this again and again get nowhere either."""
 STEPS_NAMED = 1_000
 """Of a live-lock, so many handles are counted by name for the message."""
 CANCELLED_TIMERS_MIN = 256
@@ -127,6 +129,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failure: SimError | None = None
         self.processes: list[Process] = []
         self._serial = 0
+        self._horizon = STEPS_PER_INSTANT_MAX
+        """Steps beyond which this instant is a live-lock, and when it began."""
+        self._since_s = 0.0
         self._until_s: float | None = None
         self.world = self.process("world")
         self.world_context = self.world.context
@@ -196,12 +201,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         ready = self.ready
         popleft = ready.popleft
-        horizon = self.steps + STEPS_PER_INSTANT_MAX
+        self._horizon, self._since_s = self.steps + STEPS_PER_INSTANT_MAX, self.now_s
         while not self._stopping:
             if not ready:
                 if not self._advance():
                     return
-                horizon = self.steps + STEPS_PER_INSTANT_MAX
                 continue
             handle = popleft()
             if handle._cancelled:
@@ -219,7 +223,7 @@ class SimLoop(asyncio.BaseEventLoop):
             after = self.after_step
             if after is not None:
                 after()
-            if steps > horizon:
+            if steps > self._horizon:
                 self._name_live_lock()
 
     def _advance(self) -> bool:
@@ -241,6 +245,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 self.now_s = max(self.now_s, until_s)
             return False
         self.now_s = now_s = max(self.now_s, timers[0][0])
+        if now_s - self._since_s > INSTANT_S:
+            self._horizon, self._since_s = self.steps + STEPS_PER_INSTANT_MAX, now_s
         while timers and timers[0][0] <= now_s:
             handle = heapq.heappop(timers)[2]
             handle._scheduled = False

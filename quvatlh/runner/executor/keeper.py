@@ -19,6 +19,8 @@ from quvatlh.runner.native import NativeRunner
 
 LOOK_S_MAX: Final = 0.25
 """Leases are looked at this often at least: the loop's timers stand while the machine sleeps, the boot clock does not."""
+LOOK_S_MIN: Final = 0.001
+"""And no more often: what is due by one clock may be due in less than a tick of another, again and again."""
 LINGER_S: Final = 3.0
 """So long an executor without work waits for a daemon that is being restarted."""
 DEATH_WAIT_S: Final = 5.0
@@ -251,7 +253,7 @@ class Keeper:
         if self._link is None:
             ends.append(self._needless_s())
         if ends and not self._ending:
-            self._timer = self._loop.call_later(max(0.0, min(min(ends) - now, LOOK_S_MAX)), self._look)
+            self._timer = self._loop.call_later(max(LOOK_S_MIN, min(min(ends) - now, LOOK_S_MAX)), self._look)
 
     def _needless_s(self) -> float:
         """When, without a daemon, the last lease is over: of an action, or of an end that nobody has fetched."""

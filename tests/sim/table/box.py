@@ -59,9 +59,9 @@ class TableBox(Box[Machine, CommitImages]):
             self.host.crash(power=True)
         super().crash(power=power)
 
-    def wipe(self) -> None:
+    def wipe(self, *, leave: bool = False) -> None:
         """Or a new machine, while on the old one actions go on for as long as they may."""
-        if self.rng.random() < 0.5:
+        if not leave and self.rng.random() < 0.5:
             self.host.crash(power=False)
         self._new_host()
         super().wipe()

@@ -78,11 +78,15 @@ class Ground:
     """Task -> how often it began."""
     ends: dict[int, bool] = field(default_factory=dict)
     """Token -> whether its action ended well."""
+    given_up: set[int] = field(default_factory=set)
+    """Tokens that the cluster has taken for lost."""
     most: int = 0
     excuses: int = 0
 
     def begin(self, spec: ActionSpec, process: Process) -> Running:
         task = self.facts(spec.task_id)
+        if spec.fence in self.given_up:
+            raise Violation(f"{spec.task_id} begins on {process.name} under token {spec.fence}, which was lost")
         action = Running(spec, process, self.now_s())
         others = self.running.setdefault(spec.task_id, [])
         if task.job:
@@ -104,6 +108,17 @@ class Ground:
         task = self.facts(action.spec.task_id)
         self.running[action.spec.task_id].remove(action)
         self.named[task.group, task.name].remove(action)
+
+    def give_up(self, task_id: str, token: int) -> None:
+        """From here on it may be another's: whoever had it must have ended it before, whether another begins it or not."""
+        self.given_up.add(token)
+        for action in self.running.get(task_id, ()):
+            if action.spec.fence != token:
+                continue
+            if not action.excused(self.now_s()):
+                since = f"since {action.began_s:.3f} s"
+                raise Violation(f"{task_id} is lost, and runs on {action.process.name} under token {token} {since}")
+            self.excuses += 1
 
     def any(self) -> bool:
         return any(self.running.values())

@@ -7,7 +7,7 @@ nothing; at every eighth index, and wherever else it can be had cheaply, the tab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -39,6 +39,8 @@ class TableJudge(Judge):
 
     def __init__(self) -> None:
         super().__init__()
+        self.on_awarded: Callable[[str], None] = lambda _worker: None
+        """Hook of the nemesis."""
         self.tasks: dict[int, TaskFacts] = {}
         """By seq."""
         self.by_id: dict[str, TaskFacts] = {}
@@ -140,6 +142,7 @@ class TableJudge(Judge):
         task.tokens.add(event.token)
         self.live[event.token] = event.seq
         self._claimed.append((task.group, task.name, task.queue))
+        self.on_awarded(event.worker)
 
     def _reported(self, command: c.AnyCommand, task: TaskFacts, event: Event) -> None:
         """Only who owns an action has a say in it."""
@@ -151,7 +154,9 @@ class TableJudge(Judge):
         task.tokens.remove(event.token)
         if isinstance(command, c.GiveBack):
             task.attempts -= 1
-        self.lost += isinstance(command, c.Lost)
+        if isinstance(command, c.Lost | c.OpenSession):
+            self.lost += 1
+            self.ground.give_up(task.id, event.token)
         if event.kind == "task.succeeded" and not self.ground.ends.get(event.token):
             raise Violation(f"{task.id} succeeded by token {event.token}, whose action did not")
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from tests.sim.box import AnyBox
 from tests.sim.clock import WALL_START_MS
 from tests.sim.nemesis import Nemesis
 from tests.sim.table.box import TableBox
@@ -17,32 +18,135 @@ CLOCK_JUMPS_MS: Final = (-600_000, -1000, 500, 60_000)
 TERMINATED_S: Final = 20.0
 
 
+AWAY_S: Final = (2.5, 6.0)
+"""Longer than most leases, with what the master adds to them."""
+
+
 class TableNemesis(Nemesis):
     judge: TableJudge
     ground: Ground
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
+
     def _acts(self) -> list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
         return [
             *super()._acts(), (1, self._terminate), (2, self._kill_executor), (2, self._freeze_executor),
-            (6, self._worker_away),
+            (6, self._worker_away), (3, self._at_next_award), (3, self._at_next_beat), (2, self._at_next_loss),
+            (2, self._master_away), (2, self._moves),
         ]  # fmt: skip
+
+    # --- at the worst moment ------------------------------------------------------------------------------------------
+
+    async def _at_next_award(self) -> None:
+        self._strike_at_award = True
+
+    async def _at_next_beat(self) -> None:
+        self._strike_at_beat = True
+
+    async def _at_next_loss(self) -> None:
+        self._strike_at_loss = True
+
+    def awarded(self, worker: str) -> None:
+        """It does not hear of it before its lease is over; and then it may be slow to hear the rest."""
+        box = self._box(worker)
+        if not self._strike_at_award or box is None or not box.running or box is self._master():
+            return
+        self._strike_at_award = False
+
+        async def strike() -> None:
+            await self._cut_off(box, self._rng.uniform(*AWAY_S))
+            if self._rng.random() < 0.7:
+                box.disk.pace.stall_chance = 0.5
+                self._later(2.0, lambda: setattr(box.disk.pace, "stall_chance", 0.0))
+
+        self._spawn(strike())
+
+    def beats(self, box: AnyBox) -> None:
+        """The answer is heard so late as may be, and is the last one for a while."""
+        if not self._strike_at_beat or box not in self._busy() or box is self._master():
+            return
+        self._strike_at_beat = False
+        process = box.process
+
+        async def strike() -> None:
+            assert process is not None
+            await asyncio.sleep(self._rng.uniform(0.0, 0.02))
+            process.pause()
+            box.say("paused while its beat is answered")
+            await asyncio.sleep(self._rng.uniform(0.4, 0.49))
+            self._part(box)
+            process.resume()
+            await asyncio.sleep(self._rng.uniform(*AWAY_S))
+            self._net.heal()
+
+        self._spawn(strike())
+
+    def loses(self, box: AnyBox) -> None:
+        """Everybody is in touch again, and what the master has just proposed takes its time."""
+        if not self._strike_at_loss:
+            return
+        self._strike_at_loss = False
+        box.say("is slow to decide what is lost")
+        self._net.heal()
+        for each in self._boxes:
+            each.disk.pace.stall_chance = 0.7
+            self._later(1.0, lambda pace=each.disk.pace: setattr(pace, "stall_chance", 0.0))  # type: ignore[misc]
+
+    async def _cut_off(self, box: AnyBox, seconds: float) -> None:
+        self._part(box)
+        await asyncio.sleep(seconds)
+        self._net.heal()
+
+    def _part(self, box: AnyBox) -> None:
+        self._say(f"{box.name} is cut off")
+        self._net.heal()
+        self._net.partition([box.name], [name for name in self._names() if name != box.name])
+
+    def _box(self, name: str) -> TableBox | None:
+        return next((box for box in self._boxes if box.name == name and isinstance(box, TableBox)), None)
+
+    def _busy(self) -> list[TableBox]:
+        """Where actions run."""
+        busy = {each.process for those in self.ground.running.values() for each in those}
+        return [box for box in self._boxes if isinstance(box, TableBox) and box.running and box.host.process in busy]
+
+    async def _master_away(self) -> None:
+        """With actions of its own; others have another master meanwhile."""
+        master = self._master()
+        if master is None or master not in self._busy() or len(self._boxes) < 3:
+            return
+        await self._cut_off(master, self._rng.uniform(*AWAY_S))
+
+    async def _moves(self) -> None:
+        """A worker comes back on another machine, at once, while the actions of the old one go on there."""
+        boxes = [box for box in self._busy() if box in self._boxes[: self._founders]]
+        if self._founders < 3 or self._replaced is not None or not boxes:
+            return
+        box = self._rng.choice(boxes)
+        if box.log is None or box.log.membership is None:
+            return
+        self._replaced = (box, box.log.node_id)
+        box.crash(power=False)
+        box.wipe(leave=True)
+        box.start()
+        for _ in range(5):
+            await asyncio.sleep(0.2)
+            await self._see_to_replaced()
+
+    # --- at any moment ------------------------------------------------------------------------------------------------
 
     async def _worker_away(self) -> None:
         """Out of touch for longer than most leases, with actions that go on; the others are left in peace meanwhile."""
-        busy = {each.process for those in self.ground.running.values() for each in those}
-        boxes = [
-            box
-            for box in self._boxes
-            if isinstance(box, TableBox) and box.running and box.host.process in busy and box is not self._master()
-        ]
+        boxes = [box for box in self._busy() if box is not self._master()]
         if not boxes:
             return
         box = self._rng.choice(boxes)
         if self._rng.random() < 0.4:
             await self._stop_for(box, self._rng.uniform(3, 6))
         else:
-            self._net.heal()
-            self._net.partition([box.name], [name for name in self._names() if name != box.name])
+            self._part(box)
             self._later(self._rng.uniform(3, 6), self._net.heal)
         await asyncio.sleep(3)
 
@@ -73,6 +177,7 @@ class TableNemesis(Nemesis):
 
     async def heal(self) -> None:
         """Clocks are right again. Log time never goes back, so for this world it is later than it thought."""
+        self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
         now_ms = max(self.judge.log_time_ms, WALL_START_MS + round(self._loop.now_s * 1000))
         for box in self._boxes:
             box.clock.jump_ms(now_ms - box.clock.wall_ms())

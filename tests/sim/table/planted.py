@@ -5,6 +5,7 @@ As in planted.py: each takes one remedy away, by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, Final
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from quvatlh.core.rows import LiveRow, TaskRow
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import VERBS, award, ending
 from quvatlh.ports import RunError, Unavailable, Unknown
+from quvatlh.raft.lease import Lease
 from quvatlh.runner.executor.keeper import Keeper
 from quvatlh.service import asks
 from quvatlh.service.door import Door, Written
@@ -214,14 +216,16 @@ def last_event_told_again() -> Planted:
 
 @fault
 def renewal_by_a_master_without_lease() -> Planted:
-    """Who believes to be master answers beats, whether a majority still follows it or not."""
+    """Who believes to be master answers beats, and believes it until it hears of another. Alone the check of the lease at a
+    beat would not be missed: without a majority a master steps down after 0.6 s, and the next one counts from 0.3 s after
+    its election, 0.3 s or more after the last majority, and waits 0.3 s longer than a lease."""
 
     def beat(self: Presence, beat: asks.Beat) -> asks.BeatAnswer:
         with patch.object(self, "_log", _Believer(self._log)):
             return real(self, beat)
 
     real = Presence.beat
-    return patch.object(Presence, "beat", beat)
+    return all_of(patch.object(Presence, "beat", beat), patch.object(Lease, "silent_since", lambda *_: 0.0))
 
 
 class _Believer:
@@ -260,7 +264,18 @@ def renewal_of_an_action_after_its_proposed_loss() -> Planted:
         return commands
 
     real = Presence._lost
-    return patch.object(Presence, "_lost", lost)
+    return all_of(patch.object(Presence, "_lost", lost), _without_doubt())
+
+
+@fault
+def claim_from_before_a_silence_begins() -> Planted:
+    """A node that lags tells its worker, after a silence, of a claim that was lost in it."""
+    return _without_doubt()
+
+
+def _without_doubt() -> Planted:
+    """What a worker does after a silence hides what the faults beside it would show: it begins nothing from before."""
+    return patch.object(Worker, "doubted", lambda *_: None)
 
 
 @fault
@@ -274,7 +289,20 @@ def claim_taken_away_before_it_is_told_begins() -> Planted:
             self._reports._gifts.pop(token, None)
 
     real = Worker.foreign
-    return patch.object(Worker, "foreign", foreign)
+    return all_of(patch.object(Worker, "foreign", foreign), _without_doubt())
+
+
+@fault
+def stop_of_an_early_claim_forgotten() -> Planted:
+    """What somebody wants ended before the session is confirmed begins all the same."""
+
+    def stop(self: Worker, tokens: Sequence[int]) -> None:
+        early = list(self._early)
+        real(self, tokens)
+        self._early = early
+
+    real = Worker.stop
+    return patch.object(Worker, "stop", stop)
 
 
 @fault
@@ -284,7 +312,15 @@ def session_reopened_by_a_copied_data_directory() -> Planted:
     def is_ended_with(self: Presence, wish: asks.Open) -> bool:
         return wish.worker in self.workers()
 
-    return patch.object(Presence, "is_ended_with", is_ended_with)
+    def open_session(unit: Unit, command: c.OpenSession) -> Any:
+        sql = "UPDATE session SET directory = ? WHERE worker = ?"
+        unit.db.execute(sql, (command.directory, command.worker))
+        return real(unit, command)
+
+    real = VERBS[c.OpenSession]
+    return all_of(
+        patch.object(Presence, "is_ended_with", is_ended_with), patch.dict(VERBS, {c.OpenSession: open_session})
+    )
 
 
 @fault

@@ -16,7 +16,7 @@ from quvatlh.core.tables_digest import tables_digest
 from quvatlh.ports import LogError
 from quvatlh.raft.settings import Settings
 from quvatlh.service import asks
-from quvatlh.service.door import Refusal
+from quvatlh.service.door import Door, Refusal, Written
 from quvatlh.service.seats import NodeSeat
 from tests.sim.judge import Violation
 from tests.sim.process import PROCESS
@@ -74,6 +74,8 @@ class TableRun(Run[TableBox]):
     def _nemesis(self, rng: random.Random) -> TableNemesis:
         nemesis = TableNemesis(self.loop, self.net, rng, self.boxes, self.count)
         nemesis.judge, nemesis.ground = self.judge, self.ground
+        self.judge.on_awarded = nemesis.awarded
+        self._watcher = nemesis
         return nemesis
 
     def _clients(self) -> list[Coroutine[Any, Any, None]]:
@@ -106,7 +108,7 @@ class TableRun(Run[TableBox]):
     # --- what the log does not tell ---------------------------------------------------------------------------------------
 
     def play(self) -> Outcome:
-        with self._beats_seen():
+        with self._beats_seen(), self._losses_seen():
             return super().play()
 
     def _beats_seen(self) -> AbstractContextManager[Any]:
@@ -117,10 +119,22 @@ class TableRun(Run[TableBox]):
             awake_s = self.loop.now_s - PROCESS.get().released_s
             if min(box.host.is_frozen_for(), awake_s) > STALE_S:
                 raise Violation(f"{box.name} sends a beat, and its executor has stood still since {box.host.frozen_s}")
+            self._watcher.beats(box)
             return await real(seat, beat)
 
         real = NodeSeat.beat
         return patch.object(NodeSeat, "beat", beat)
+
+    def _losses_seen(self) -> AbstractContextManager[Any]:
+        """When a master proposes them."""
+
+        async def propose(door: Door, command: c.AnyCommand, deadline_s: float) -> Written:
+            if isinstance(command, c.Lost):
+                self._watcher.loses(next(box for box in self.boxes if box.node is not None and box.node.door is door))
+            return await real(door, command, deadline_s)
+
+        real = Door.propose
+        return patch.object(Door, "propose", propose)
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
