@@ -225,7 +225,9 @@ class Auction:
         by_queue: dict[str, dict[int, Shape]] = {}
         for name, number, _ in market.ready(db):
             shape = self._shapes.get(number)
-            if shape is not None and (shape.policy is None or (name, number) in offered):
+            if shape is None or (shape.policy is not None and (name, number) not in offered):
+                continue
+            if any(bid.could(shape.slots, ahead=shape.policy is None) for bid in bids):
                 by_queue.setdefault(name, {})[number] = shape
         lanes = []
         for name, shapes in by_queue.items():

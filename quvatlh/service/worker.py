@@ -80,6 +80,7 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         reports.on_settled = self._settled
+        reports.is_fed = lambda: bool(self._queue)
 
     # --- what others want to know ---
 
