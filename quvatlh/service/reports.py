@@ -1,8 +1,7 @@
 """What a worker has to say of its actions, on its way into the log: batched, kept until applied, said once.
 
 Starts wait a moment for company, and for what the action announces; one that has ended meanwhile goes with its finish.
-There is one batch under way at a time: what comes meanwhile is the next one, so the busier, the larger. While claims wait
-here for a slot, ends wait a moment too: the worker has enough to do, and an entry for each would cost it more than the wait.
+There is one batch under way at a time: what comes meanwhile is the next one, so the busier, the larger.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from quvatlh.service.seat import Report, Seat
 
 START_S: Final = 0.1
 """A start is told at most so long after it."""
-GATHER_S: Final = 0.005
-"""So long an end waits for others where nothing waits for its slot: a tenth of how far claims go ahead of slots."""
 BATCH_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 512 * 1024
 END_BYTES: Final = 200
@@ -35,8 +32,6 @@ class Reports:
         """Of one attempt; what was not taken is said again."""
         self.on_settled: Callable[[Sequence[int]], None] = lambda _tokens: None
         """Ends and gifts that are applied, or refused for good."""
-        self.is_fed: Callable[[], bool] = lambda: False
-        """Whether the worker has claims that wait for its slots."""
         self._seat = seat
         self._entropy = entropy
         self._session = session
@@ -116,16 +111,11 @@ class Reports:
     async def run(self) -> None:
         while True:
             await self._more.wait()
-            await self._gather()
             self._more.clear()
             while await self._send_some():
-                await self._gather()
+                pass
             if not self._ends and not self._gifts:
                 self._flushed.set()
-
-    async def _gather(self) -> None:
-        if self.is_fed():
-            await asyncio.sleep(GATHER_S)
 
     def look_again(self) -> None:
         """There is a session to speak for."""

@@ -83,7 +83,6 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         reports.on_settled = self._settled
-        reports.is_fed = lambda: self._taken > self._slots
 
     # --- what others want to know ---
 

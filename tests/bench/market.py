@@ -180,7 +180,8 @@ class Bench:
 
     async def native(self) -> None:
         pairs = []
-        async with opened(self._directory / "native", 1) as (nodes, _):
+        async with opened(self._directory / "native", 1) as (nodes, door):
+            await door.close()  # nobody follows the stream
             node = nodes.nodes[0]
             assert isinstance(node, Daemon)
             for n in range(self._rounds + 1):
