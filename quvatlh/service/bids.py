@@ -140,21 +140,21 @@ class Bids:
         return found
 
 
-Choice = Callable[[Sequence[Bid], TaskRow], Bid]
+Choice = Callable[[Sequence[Bid], str], Bid]
+"""Of the able ones, by the task's key, or its id where it has none."""
 
 
-def _spread(bids: Sequence[Bid], _task: TaskRow) -> Bid:
+def _spread(bids: Sequence[Bid], _key: str) -> Bid:
     return max(bids, key=lambda bid: bid.free)
 
 
-def _pack(bids: Sequence[Bid], _task: TaskRow) -> Bid:
+def _pack(bids: Sequence[Bid], _key: str) -> Bid:
     """The fullest that has room: others stay free for what is large."""
     return min(bids, key=lambda bid: bid.free)
 
 
-def _hash(bids: Sequence[Bid], task: TaskRow) -> Bid:
+def _hash(bids: Sequence[Bid], key: str) -> Bid:
     """One key, one worker, while that has room; then the next one in the order of the key."""
-    key = task.key or task.id
     return max(bids, key=lambda bid: weight(bid.name, key))
 
 
