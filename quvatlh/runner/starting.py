@@ -1,9 +1,9 @@
 """A job becomes a process: at once by vfork, or, with limits, another user or a parent-death signal, by the starter.
 
-vfork (in posix_spawn or Popen) is the fastest way there is, and can do none of these three: each is set by the process itself, after a fork. That is
-what the starter is for (see DESIGN.md for the numbers): requests out, processes or refusals back, in the order they were
-asked for. A starter that was killed is replaced at the next start; what it had begun and not told is said to have failed
-for now, and whoever calls sees to it that none of that is left.
+vfork (in posix_spawn or Popen) is the fastest way there is, and can do none of these three: each is set by the process
+itself, after a fork. That is what the starter is for (see DESIGN.md for the numbers): requests out, processes or refusals
+back, in the order they were asked for. A starter that was killed is replaced at the next start; what it had begun and not
+told is said to have failed for now, and whoever calls sees to it that none of that is left.
 """
 
 from __future__ import annotations
