@@ -31,12 +31,16 @@ class ActionSpec:
     """Both of no meaning to who runs it; given back in HeldAction."""
     lease_s: float = 2.0
     """Counted by an executor from the last answered beat. A runner knows nothing of it."""
+    width: int = 0
+    """Slots of the worker: an executor begins it when it and all that runs take no more. 0: at once, whatever runs."""
+    wait_s: float = 0.0
+    """So long it may wait for that."""
 
 
 RunFault = Literal["exit", "signal", "timeout", "stopped", "unrunnable", "resources", "lease", "stale"]
 """Why an action did not succeed: it ended with another status than 0, or by a signal; its time was over; it was asked to
 stop; what it asks for can never be run here (permanent); the machine could not start it now; and of executors: its lease
-was over; it was never begun, since its token or lease was not good any more."""
+was over; it was never begun, since its token or lease was not good any more, or no slot became free in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +197,18 @@ class Executor(Protocol):
         ...
 
     def start(self, action: ActionSpec) -> None:
-        """Begin soon. Whatever becomes of it is an event: also `finished` with the fault `stale`, without a start, where
-        the token is not above the highest seen, or the lease, counted from the last renewal, is over already."""
+        """Begin as soon as its slots are free, in the order of tokens. Whatever becomes of it is an event: also `finished`
+        with the fault `stale`, without a start, where the token is not above the highest seen, the lease, counted from the
+        last renewal, is over, or no slot became free in time. The start of what ends within some milliseconds is told by
+        its end alone."""
         ...
 
     def stop(self, action_id: str, grace_s: float | None = None) -> None:
-        """As Runner.stop."""
+        """As Runner.stop; what has not begun is `stale`."""
+        ...
+
+    def recall(self) -> None:
+        """What waits for a slot is not to begin: it is `stale`."""
         ...
 
     def forget(self, action_ids: Collection[str]) -> None:

@@ -35,7 +35,8 @@ class Applier:
         self.on_membership: Callable[[int, Membership], None] = lambda _index, _membership: None
 
     def apply(self, first: int, last: int) -> int:
-        """At least one entry, at most a slice, as one transaction; answers and listeners come after its commit."""
+        """At least one entry, at most a slice, as one transaction; listeners and answers come after its commit. Listeners come
+        first: what they set going, such as the start of an action, then leaves in this turn of the loop before the answers do."""
         machine, clock = self._machine, self._clock
         ends = clock.boot() + self._slice_s
         done: list[tuple[Entry, Sequence[object]]] = []
@@ -56,9 +57,9 @@ class Applier:
                 break
         machine.commit()
         for entry, results in done:
-            self._proposals.applied(entry, results)
             for listener in self._listeners:
                 listener.applied(entry, results)
+            self._proposals.applied(entry, results)
         for index, membership in memberships:
             self.on_membership(index, membership)
         return done[-1][0].index

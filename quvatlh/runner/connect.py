@@ -96,6 +96,10 @@ class ProcessExecutor:
         if self._link is not None and action_id in self._live:
             self._link.send("stop", action_id, grace_s)
 
+    def recall(self) -> None:
+        if self._link is not None:
+            self._link.send("recall")
+
     def forget(self, action_ids: Collection[str]) -> None:
         for name in action_ids:
             self._ends.pop(name, None)

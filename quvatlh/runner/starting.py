@@ -1,9 +1,9 @@
 """A job becomes a process: at once by vfork, or, with limits, another user or a parent-death signal, by the starter.
 
-vfork is the fastest way there is, and can do none of these three: each is set by the process itself, after a fork. That is
-what the starter is for (see DESIGN.md for the numbers): requests out, processes or refusals back, in the order they were
-asked for. A starter that was killed is replaced at the next start; what it had begun and not told is said to have failed
-for now, and whoever calls sees to it that none of that is left.
+vfork (in posix_spawn or Popen) is the fastest way there is, and can do none of these three: each is set by the process
+itself, after a fork. That is what the starter is for (see DESIGN.md for the numbers): requests out, processes or refusals
+back, in the order they were asked for. A starter that was killed is replaced at the next start; what it had begun and not
+told is said to have failed for now, and whoever calls sees to it that none of that is left.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from quvatlh.runner.starter import REPORT_BYTES_MAX, REQUEST_BYTES_MAX, told
 STARTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "starter.py")
 AHEAD_MAX = 8
 """Requests that the starter has not answered: enough to keep it busy, few enough to be remembered when it dies."""
+
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""By every Python; commands begin as the system begins processes."""
 
 Done = Callable[[int, bytes], None]
 """The process, 0 if there is none; and why it never became its command, empty if it did."""
@@ -174,6 +177,19 @@ class Starter:
 
 
 def _start_here(job: Job, files: tuple[int, int, int]) -> tuple[int, bytes]:
+    """posix_spawn where it can say all there is to say: it knows no directory, and looks in our own PATH. Every descriptor of
+    this process is closed by exec."""
+    if job.work.cwd is None and job.env.get("PATH") == os.environ.get("PATH"):
+        places = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(files)]
+        try:
+            argv, env = job.argv, job.env
+            return os.posix_spawnp(argv[0], argv, env, file_actions=places, setsid=True, setsigdef=_IGNORED), b""
+        except (OSError, ValueError) as error:
+            return 0, told("command", error)
+    return _start_there(job, files)
+
+
+def _start_there(job: Job, files: tuple[int, int, int]) -> tuple[int, bytes]:
     stdin, stdout, stderr = files
     try:
         process = subprocess.Popen(  # noqa: S603 - carrying out commands is the purpose

@@ -16,7 +16,7 @@ import msgpack
 from quvatlh.core.work import Work
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, HeldAction, Life, RunError
 
-VERSION: Final = 1
+VERSION: Final = 2
 HELD_MAX: Final = 20_000
 """Actions and ends that an executor keeps. Who does not fetch ends gets no more starts."""
 ERROR_CHARS_MAX: Final = 250
@@ -34,7 +34,7 @@ Message = tuple[Any, ...]
 _WORK = attrgetter("commands", "env", "cwd", "user", "stdin", "rlimits")
 _SPEC = attrgetter(
     *("id", "task_id", "attempt", "fence", "worker", "payload", "timeout_s", "stop_signal", "grace_s", "seq", "slots"),
-    "lease_s",
+    *("lease_s", "width", "wait_s"),
 )
 _FINISHED = attrgetter(
     *("action_id", "exit_code", "signal", "stdout_tail", "stderr_tail", "stdout_bytes", "stderr_bytes"),

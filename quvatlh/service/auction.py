@@ -22,6 +22,7 @@ from quvatlh.core.results import Awarded
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.views import QueueView
 from quvatlh.ports import Clock, Log, LogError, Role
+from quvatlh.service.atonce import AtOnce
 from quvatlh.service.bids import CHOICES, Bid, Bids, best
 from quvatlh.service.door import Door
 from quvatlh.service.lanes import Entrants, Lane, ready
@@ -88,7 +89,8 @@ class Auction:
         """Tasks that apply refused, until something ends or changes."""
         self._proposals: set[asyncio.Task[None]] = set()
         self._later_s: float | None = None
-        book.on_news = self._wake.set
+        self.at_once = AtOnce(state, presence, pace, clock, self._under_way, self._choose)
+        self.at_once.on_done = book.on_news = self._wake.set
 
     # --- a Hearer ---
 
@@ -97,6 +99,7 @@ class Auction:
             kind = event.kind
             if kind == "task.claimed":
                 self._under_way.pop(event.seq, None)
+                self.at_once.claimed(event.seq, event.id, event.queue)
                 if event.state in {"running", "pending"}:  # a service may have more instances to start
                     self._wake.set()
             elif kind in _FREES:
@@ -177,7 +180,7 @@ class Auction:
         if entrants.policy and able:
             return self._auctioned(lane, task, able)
         if able:
-            return [self._choose(able, task)]
+            return [self._choose(able, task.key or task.id)]
         soonest = self._ahead_of(task, entrants)
         if soonest is None and len(entrants.bids) < len(all_bids):  # the next may have a longer lease
             lane.pass_over()
@@ -225,7 +228,9 @@ class Auction:
         by_queue: dict[str, dict[int, Shape]] = {}
         for name, number, _ in market.ready(db):
             shape = self._shapes.get(number)
-            if shape is not None and (shape.policy is None or (name, number) in offered):
+            if shape is None or (shape.policy is not None and (name, number) not in offered):
+                continue
+            if any(bid.could(shape.slots, ahead=shape.policy is None) for bid in bids):
                 by_queue.setdefault(name, {})[number] = shape
         lanes = []
         for name, shapes in by_queue.items():

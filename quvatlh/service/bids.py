@@ -2,7 +2,8 @@
 
 Slots are the worker's own, less what is claimed and running by the table, less awards under way, less what still ends
 there. Beyond its slots a worker gets only claims that will begin within about 50 ms: with n claims in the hands of k slots
-and runs of m, the next one begins after (n - k + 1) * m / k.
+and runs of m, the next one begins after (n - k + 1) * m / k. While it has half of that, it gets none: so claims come by the
+dozen, and an entry is not made for each.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ LIGHT_MAX: Final = 256
 AHEAD_MS: Final = 50.0
 AHEAD_MAX: Final = 256
 """Claims beyond its slots that a worker may have, however short its tasks are."""
+FED: Final = 0.5
+"""Of either: who has so much ahead is well served for now. What is left lasts for many round trips of the log."""
 STUCK_MS: Final = 250
 """A slot whose action is older than that is none that will soon be free."""
 
@@ -39,6 +42,8 @@ class Bid:
     """Of those taken, by actions that are no short ones."""
     run_ms: float | None = None
     """Of what it has in hands; None: nobody knows."""
+    fed: bool = False
+    """It has enough beyond its slots until some of that has begun."""
     light: int = LIGHT_MAX
     silence_s: float = 0.0
     """Since its last beat. An action with a shorter lease could not begin there any more."""
@@ -70,10 +75,21 @@ class Bid:
         """When one more claim of such a run would begin; None: not soon."""
         served = self.slots - self.stuck
         ahead = self.taken - self.slots + 1
-        if served <= 0 or self.run_ms is None or ahead > AHEAD_MAX:
+        if served <= 0 or self.run_ms is None or self.fed or ahead > AHEAD_MAX:
             return None
         begins = ahead * max(run_ms, self.run_ms) / served
         return begins if begins <= AHEAD_MS else None
+
+    def is_fed(self) -> bool:
+        served = self.slots - self.stuck
+        ahead = self.taken - self.slots
+        if served <= 0 or self.run_ms is None or ahead <= 0:
+            return False
+        return ahead >= FED * AHEAD_MAX or ahead * self.run_ms / served >= FED * AHEAD_MS
+
+    def could(self, slots: int, *, ahead: bool) -> bool:
+        """Anything of so many slots: now, or ahead of a slot."""
+        return self.has(slots) or (ahead and slots == 1 and self.begins_ms(0.0) is not None)
 
 
 class Bids:
@@ -101,6 +117,7 @@ class Bids:
             held = taken.get(name, 0) + self._presence.surplus_slots(session)
             bid = Bid(view, session, view.facts.slots, held, stuck.get(name, 0), run_ms.get(name, 0.0))
             bid.silence_s = self._presence.silence_s(session)
+            bid.fed = bid.is_fed()
             bids.append(bid)
         return bids
 
@@ -123,21 +140,21 @@ class Bids:
         return found
 
 
-Choice = Callable[[Sequence[Bid], TaskRow], Bid]
+Choice = Callable[[Sequence[Bid], str], Bid]
+"""Of the able ones, by the task's key, or its id where it has none."""
 
 
-def _spread(bids: Sequence[Bid], _task: TaskRow) -> Bid:
+def _spread(bids: Sequence[Bid], _key: str) -> Bid:
     return max(bids, key=lambda bid: bid.free)
 
 
-def _pack(bids: Sequence[Bid], _task: TaskRow) -> Bid:
+def _pack(bids: Sequence[Bid], _key: str) -> Bid:
     """The fullest that has room: others stay free for what is large."""
     return min(bids, key=lambda bid: bid.free)
 
 
-def _hash(bids: Sequence[Bid], task: TaskRow) -> Bid:
+def _hash(bids: Sequence[Bid], key: str) -> Bid:
     """One key, one worker, while that has room; then the next one in the order of the key."""
-    key = task.key or task.id
     return max(bids, key=lambda bid: weight(bid.name, key))
 
 

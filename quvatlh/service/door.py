@@ -8,7 +8,8 @@ applied on this node too. Raises the ports' LogErrors and `Refusal`; pool.py's p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -60,6 +61,8 @@ class Door:
         """The master's own knowledge, as `may_add`: whose worker has not beaten, and whether the disks have room."""
         self.is_ended_with: Callable[[asks.Open], bool] = lambda _wish: False
         """And whether the actions of an old session surely ended with it."""
+        self.at_once: Callable[[Sequence[c.NewTask]], AbstractContextManager[tuple[c.Award, ...]]] = _nothing_at_once
+        """And what of an ADD is given away by its own entry."""
         self._log = log
         self._peers = peers
         self._codec = codec
@@ -182,28 +185,33 @@ class Door:
             return await self._membership(log.add_member(member, deadline=deadline_s))
         if isinstance(wish, asks.RemoveMember):
             return await self._membership(log.remove_member(wish.id, deadline=deadline_s))
+        if isinstance(wish, asks.AddTasks):
+            tasks = self._new_tasks(wish)
+            with self.at_once(tasks) as awards:
+                return await self._propose(c.Item(c.Add(tasks, awards), ask.request), deadline_s)
         return await self._propose(c.Item(self._command(wish), ask.request), deadline_s)
 
-    def _command(self, wish: asks.AddTasks | asks.Open | asks.Do) -> c.AnyCommand:
+    def _command(self, wish: asks.Open | asks.Do) -> c.AnyCommand:
         """With all that chance, a clock or the master's own knowledge decides."""
         if isinstance(wish, asks.Do):
             return wish.command
-        if isinstance(wish, asks.Open):
-            return c.OpenSession(
-                wish.worker,
-                wish.session,
-                wish.secret_hash,
-                wish.directory,
-                wish.facts,
-                wish.isolated,
-                silent=self.is_silent(wish.worker),
-                ended=self.is_ended_with(wish),
-            )
+        return c.OpenSession(
+            wish.worker,
+            wish.session,
+            wish.secret_hash,
+            wish.directory,
+            wish.facts,
+            wish.isolated,
+            silent=self.is_silent(wish.worker),
+            ended=self.is_ended_with(wish),
+        )
+
+    def _new_tasks(self, wish: asks.AddTasks) -> tuple[c.NewTask, ...]:
         if not self._may_add():
             raise Unavailable(
                 "the disk of the master, or too many others, is full; finishes and deletes still go", "disk_full"
             )
-        return c.Add(self._stamps.new_tasks(wish.tasks, self._log_time_ms()))
+        return self._stamps.new_tasks(wish.tasks, self._log_time_ms())
 
     async def _membership(self, change: Awaitable[object]) -> Written:
         await change
@@ -213,6 +221,10 @@ class Door:
         applied = await self._log.propose(_encoded(self._codec.encode_item, item), deadline=deadline_s)
         assert isinstance(applied.result, Outcome)  # this machine's rules give nothing else
         return Written(applied.index, applied.result.result)
+
+
+def _nothing_at_once(_tasks: Sequence[c.NewTask]) -> AbstractContextManager[tuple[c.Award, ...]]:
+    return nullcontext(())
 
 
 def _encoded(encode: Callable[[T], bytes], value: T) -> bytes:

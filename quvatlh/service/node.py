@@ -195,6 +195,7 @@ class Node:
             strategy=options.strategy,
             ahead=options.ahead,
         )
+        self.door.at_once = self.auction.at_once.beside
         self.balancer = Balancer(
             log, self.door, state, reads, self.presence, self.jury, shapes, clock, auto=options.balance
         )

@@ -1,8 +1,8 @@
 """The worker: carries out what is claimed for it, by an executor that outlives it, and reports what became of it.
 
-There is no dispatch message. Claims beyond the free slots wait here, in the order of their tokens, since an executor starts
-none that is not above the highest it has seen; one that has not begun in time is given back, as is each that an earlier
-daemon was told of and its executor was not. An end stays in the executor until it is applied, however long there is no
+There is no dispatch message. Claims go on to the executor in the order of their tokens, since it starts none that is not above
+the highest it has seen; those beyond the free slots wait there, and one that has not begun in time is given back, as is each
+that an earlier daemon was told of and its executor was not. An end stays in the executor until it is applied, however long there is no
 master and however many daemons come and go. Leases end actions in the executor; here one only keeps what is over from starting.
 """
 
@@ -26,7 +26,7 @@ from quvatlh.service.seat import Claim, Standing, serial_of
 from quvatlh.service.session import Session
 
 BEGIN_S: Final = 0.25
-"""A claim without a slot that has waited so long is given back."""
+"""A claim without a slot that has waited so long is given back. Counted by the executor, and here while it may not begin."""
 STOP_S: Final = 10.0
 """How long the last reports of a stopping node may take, and what is stopped beyond its grace."""
 CLOSE_S: Final = 2.0
@@ -44,8 +44,8 @@ class Held:
     """None of one that an earlier daemon began, until the seat tells of it."""
     since: float = 0.0
     """When it was claimed, as long as it waits."""
-    begun: bool = False
-    """The executor has it."""
+    given: bool = False
+    """The executor has it: it runs there, or waits for a slot."""
     started: ActionStarted | None = None
     stopping: bool = False
     """By a wish of the cluster or of this node: its end is nobody's fault."""
@@ -71,7 +71,10 @@ class Worker:
         self._slots = slots
         self._draining = False
         self._held: dict[str, Held] = {}
+        self._taken = 0
+        """Slots of all that is held."""
         self._queue: deque[Held] = deque()
+        """Claims whose lease was over as far as is known here: the next answered beat may bring more of it."""
         self._early: list[Claim] = []
         """Claims that came before the session was confirmed."""
         self._disowned: set[int] = set()
@@ -101,7 +104,7 @@ class Worker:
 
     @property
     def slots_taken(self) -> int:
-        return sum(each.slots for each in self._held.values())
+        return self._taken
 
     # --- a session.Holder ---
 
@@ -110,6 +113,7 @@ class Worker:
         self._queue.clear()
         self._early.clear()
         self._held.clear()
+        self._taken = 0
         self._disowned.clear()
         self._top = 0
         done = [self._found(action) for action in life.held]
@@ -120,9 +124,9 @@ class Worker:
 
     def _found(self, action: HeldAction) -> bool:
         """An action of the daemon before this one; whether it has ended meanwhile."""
-        held = Held(action.fence, action.seq, action.slots, begun=True, stopping=action.stopping)
+        held = Held(action.fence, action.seq, action.slots, given=True, stopping=action.stopping)
         held.started = action.started
-        self._held[action.id] = held
+        self._keep(action.id, held)
         self._top = max(self._top, action.fence)
         if action.finished is not None:
             self.finished(action.finished)
@@ -155,6 +159,7 @@ class Worker:
         self._early.clear()
         self._queue.clear()
         self._held.clear()
+        self._taken = 0
         self.announcer.stop()
         self._check_idle()
         self.on_changed()
@@ -187,7 +192,7 @@ class Worker:
         gone before it is decided, and nobody else would end it."""
         for token in tokens:
             held = self._held.get(action_id(token))
-            if held is not None and held.begun:
+            if held is not None and held.given:
                 held.ours = False
                 self._executor.stop(action_id(token), 0)
             elif held is not None:
@@ -200,8 +205,10 @@ class Worker:
 
     def stands(self, standing: Standing) -> None:
         """Slots and draining are changed from anywhere while it runs."""
-        self._slots = standing.facts.slots
+        slots, self._slots = self._slots, standing.facts.slots
         was, self._draining = self._draining, standing.draining
+        if standing.draining or slots != self._slots:
+            self._executor.recall()
         if standing.draining and not was:
             self._note("the worker drains: it takes nothing new", actions=len(self._held))
         self._pump()
@@ -224,7 +231,7 @@ class Worker:
             else:
                 self._top = claim.token
                 held = Held(claim.token, claim.seq, claim.slots, claim.grace_ms / 1000, claim, now)
-                self._held[name] = held
+                self._keep(name, held)
                 self._queue.append(held)
                 if claim.stopping:
                     self._stop(name)
@@ -253,48 +260,39 @@ class Worker:
             self._stop(action_id(held.token))
 
     def _pump(self) -> None:
-        """Start what may start, the lowest token first; give back what has waited too long."""
+        """Give the executor what may begin, the lowest token first; give back what has waited too long."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        taken = sum(each.slots for each in self._held.values() if each.begun)
         while self._queue:
             held = self._queue[0]
-            fits = self._fits(held, taken)
+            may = not self._draining and held.claim is not None and self.session.left_s(held.claim.lease_ms) > 0
             left_s = held.since + BEGIN_S - self._clock.boot()
-            if not fits and left_s > 0 and not self._draining:
+            if not may and left_s > 0 and not self._draining:
                 self._timer = asyncio.get_running_loop().call_later(left_s, self._pump)
                 return
             self._queue.popleft()
-            if fits and held.claim is not None:
-                taken += held.slots if self._begin(held, held.claim) else 0
+            if may and held.claim is not None:
+                self._give(held, held.claim, max(0.0, left_s))
             else:
                 self._drop(held)
                 self._reports.give_back(held.token)
 
-    def _fits(self, held: Held, taken: int) -> bool:
-        """There is a slot, and what is left of the lease; the next answered beat may bring more of that."""
-        if self._draining or held.claim is None or self.session.left_s(held.claim.lease_ms) <= 0:
-            return False
-        return not held.slots or taken + held.slots <= self._slots
-
-    def _begin(self, held: Held, claim: Claim) -> bool:
+    def _give(self, held: Held, claim: Claim, wait_s: float) -> None:
         name = action_id(held.token)
         try:
-            self._executor.start(self._spec(name, claim))
+            self._executor.start(self._spec(name, claim, wait_s))
         except (WorkError, ValueError) as error:
             self._drop(held)
             detail = c.EndDetail(error_code="unrunnable", error_text=str(error)[:1000], permanent=True)
             self._reports.ended(c.End(held.token, held.task, 1, 0, detail))
-            return False
         except RuntimeError:  # there is no executor, so it has certainly not begun
             self._drop(held)
             self._reports.give_back(held.token)
-            return False
-        held.begun = True
-        return True
+        else:
+            held.given = True
 
-    def _spec(self, name: str, claim: Claim) -> ActionSpec:
+    def _spec(self, name: str, claim: Claim, wait_s: float) -> ActionSpec:
         return ActionSpec(
             name,
             claim.task_id,
@@ -309,6 +307,8 @@ class Worker:
             claim.seq,
             claim.slots,
             claim.lease_ms / 1000,
+            self._slots,
+            wait_s,
         )
 
     # --- a ports.ExecutorListener ---
@@ -330,7 +330,9 @@ class Worker:
             return
         self._drop(held)
         code = None if event.error is None else event.error.code
-        if code == "stale":
+        if code == "stale" and held.stopping:
+            self._reports.ended(c.End(held.token, held.task, 2))
+        elif code == "stale":
             self._reports.give_back(held.token)
         elif (code == "lease" or (code == "stopped" and not held.ours)) and held.claim is not None and held.claim.once:
             detail = c.EndDetail(error_code="lost", error_text="its worker was out of touch for longer than its lease")
@@ -346,9 +348,14 @@ class Worker:
     def _settled(self, tokens: Sequence[int]) -> None:
         self._executor.forget([action_id(token) for token in tokens])
 
+    def _keep(self, name: str, held: Held) -> None:
+        self._held[name] = held
+        self._taken += held.slots
+
     def _drop(self, held: Held) -> None:
-        self._held.pop(action_id(held.token), None)
-        if not held.begun and held in self._queue:
+        if self._held.pop(action_id(held.token), None) is not None:
+            self._taken -= held.slots
+        if not held.given and held in self._queue:
             self._queue.remove(held)
         self.announcer.ended(held.token)
         self._check_idle()
@@ -368,7 +375,7 @@ class Worker:
         if held is None or held.stopping:
             return
         held.stopping = True
-        if held.begun:
+        if held.given:
             self._executor.stop(name)
         else:
             self._drop(held)

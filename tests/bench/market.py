@@ -4,8 +4,9 @@
     latency   one task at a time, its policy asked of five workers: from the ADD until the award is seen on the stream
     hostile   a hundred tasks of a hundred good policies at once; then the same with one that never ends among them
     native    `true` as a task, output and status kept, on one node; beside `xargs -P 2 -n 1 true` in turns; `node_us` is
-              the processor time of the node itself for each, its executor's not counted
-    idle      one task at a time: from before its ADD is sent until its own clock, which its command prints
+              the processor time of the node itself for each, its executor's not counted; nobody follows the stream
+    idle      one task at a time: from before its ADD is sent until its own clock, which its command prints; `alone_ms` is the
+              same command's, started by this process in turns with the tasks: what of the time is the command's own
 
 Nodes are `quvatlh run` as it is, every write is synced. In every part the tasks really run: processes are started while
 auctions go on. Rounds of what is compared take turns; their median is told. The whole takes two to four minutes.
@@ -180,7 +181,8 @@ class Bench:
 
     async def native(self) -> None:
         pairs = []
-        async with opened(self._directory / "native", 1) as (nodes, _):
+        async with opened(self._directory / "native", 1) as (nodes, door):
+            await door.close()
             node = nodes.nodes[0]
             assert isinstance(node, Daemon)
             for n in range(self._rounds + 1):
@@ -199,13 +201,17 @@ class Bench:
     async def idle(self) -> None:
         for count in (1, 3):
             async with opened(self._directory / f"idle-{count}", count) as (_, door):
-                took = []
+                took, alone = [], []
                 for _ in range(ONE_BY_ONE):
+                    sent = time.time_ns()
+                    printed = subprocess.run(DATE["work"]["command"], check=True, capture_output=True).stdout
+                    alone.append((int(printed) - sent) / 1e6)
                     sent = time.time_ns()
                     (record,) = await door.ended(await door.add([DATE]))
                     took.append((int(record["actions"][-1]["output_tail"]) - sent) / 1e9)
                     await asyncio.sleep(PAUSE_S)
-                self._rows.add(f"idle, ADD until `date` tells the time, {count} nodes", **times(took))
+                what = f"idle, ADD until `date` tells the time, {count} nodes"
+                self._rows.add(what, **times(took), alone_ms=statistics.median(alone))
 
 
 async def _idle(door: Door) -> None:

@@ -34,6 +34,35 @@ def test_ids_say_what_stands_for_each_task_in_order(table: Table) -> None:
     assert table.db.execute("SELECT id FROM task ORDER BY seq").fetchall() == [("old",), ("a",), ("c",)]
 
 
+def awarded(*positions: int, session: str = "s-w1") -> tuple[c.Award, ...]:
+    return tuple(c.Award(n, "w1", session) for n in positions)
+
+
+def test_what_is_given_away_with_its_add_is_claimed_at_once(table: Table) -> None:
+    assert table.do(c.Add((new("a"), new("b"), new("c")), awarded(2, 0))) == Added(("a", "b", "c"))
+    assert table.told == ["queue.changed", "task.added", "task.added", "task.added", "task.claimed", "task.claimed"]
+    assert [table.state(name) for name in "abc"] == ["claimed", "pending", "claimed"]
+    assert table.db.execute("SELECT token, id, worker FROM live ORDER BY token").fetchall() == [
+        (1, "c", "w1"), (2, "a", "w1")
+    ]  # fmt: skip
+
+
+def test_only_what_is_new_is_given_away_with_an_add(table: Table) -> None:
+    table.add("old")
+    table.add("holder", unique=Unique("k"))
+    tasks = (new("old"), new("u", unique=Unique("k")), new("a"), new("a"))
+    table.do(c.Add(tasks, awarded(0, 1, 3, 9)))
+    assert [table.state(name) for name in ("old", "holder", "a")] == ["pending", "pending", "pending"]
+
+
+def test_what_cannot_be_given_away_with_its_add_waits_and_the_add_counts(table: Table) -> None:
+    assert table.do(c.Add((new("a"),), awarded(0, session="another"))) == Added(("a",))
+    table.do(c.PutQueue("full", QueueSettings(limit=1)))
+    tasks = (new("b", queue="full"), new("c", queue="full"), c.NewTask("d", TaskSpec(WORK), at_ms=table.now + 1))
+    assert table.do(c.Add(tasks, awarded(0, 1, 2, 0))) == Added(("b", "c", "d"))
+    assert [table.state(name) for name in "abcd"] == ["pending", "claimed", "pending", "scheduled"]
+
+
 def test_tasks_of_one_entry_find_each_other(table: Table) -> None:
     first, second = table.entry(c.Item(c.Add((new("a"),))), c.Item(c.Add((new("a"), new("b")))))
     assert (first.result, second.result) == (Added(("a",)), Added(("a", "b"), {0: "id"}))

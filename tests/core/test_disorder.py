@@ -83,7 +83,15 @@ class Chaos:
         return c.NewTask(f"t{chance.randrange(80)}", self.spec(), chance.random() < 0.5, at, expires, payload)
 
     def add(self) -> c.Add:
-        return c.Add(tuple(self.new() for _ in range(self.chance.randint(1, 4))))
+        tasks = tuple(self.new() for _ in range(self.chance.randint(1, 4)))
+        return c.Add(tasks, self.given_away() if self.chance.random() < 0.3 else ())
+
+    def given_away(self) -> tuple[c.Award, ...]:
+        session = dict(self.table.db.execute("SELECT name, session FROM worker"))
+        at = [self.chance.randrange(6) for _ in range(self.chance.randint(1, 4))]
+        return tuple(
+            c.Award(n, worker, session[worker] or "-") for n in at for worker in [self.chance.choice(("w1", "w2"))]
+        )
 
     def award(self) -> c.Awards:
         session = dict(self.table.db.execute("SELECT name, session FROM worker"))

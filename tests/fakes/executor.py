@@ -28,6 +28,7 @@ LINGER_S = 3.0
 LEASE = RunError("lease", "the lease is over")
 STALE_TOKEN = RunError("stale", "the token is not above the highest seen")
 STALE_LEASE = RunError("stale", "the lease was over before the start")
+STALE_WAIT = RunError("stale", "no slot became free in time")
 STOPPED = RunError("stopped", "stopped on request")
 LOOK_S_MIN = 0.001
 
@@ -35,6 +36,9 @@ LOOK_S_MIN = 0.001
 @dataclass(slots=True)
 class Held:
     spec: ActionSpec
+    until_s: float = 0.0
+    waits: bool = False
+    """For slots."""
     stopping: bool = False
     started: ActionStarted | None = None
     finished: ActionFinished | None = None
@@ -108,7 +112,9 @@ class FakeProcess:
             return
         now = self._clock.boot()
         for held in list(self.held.values()):
-            if held.finished is None and self._renewed_s + held.spec.lease_s <= now:
+            if held.waits and (held.until_s <= now or self._renewed_s + held.spec.lease_s <= now):
+                self._finish(held, None, None, STALE_WAIT)
+            elif held.finished is None and self._renewed_s + held.spec.lease_s <= now:
                 self._finish(held, None, "KILL" if held.started else None, LEASE)
         if self.daemon is None and self._needless_s() <= now:
             self._die("")
@@ -148,14 +154,23 @@ class FakeProcess:
         if self._renewed_s + spec.lease_s <= self._clock.boot():
             self._finish(held, None, None, STALE_LEASE)
             return
+        held.waits, held.until_s = True, self._clock.boot() + spec.wait_s
         self._arm()
-        self._loop.call_soon(self._begin, held)
+        self._advance()
+
+    def recall(self) -> None:
+        for held in list(self.held.values()):
+            if held.waits:
+                self._finish(held, None, None, STALE_WAIT)
 
     def stop(self, action_id: str, grace_s: float | None) -> None:
         held = self.held.get(action_id)
         if held is None or held.finished is not None:
             return
         held.stopping = True
+        if held.waits:
+            self._finish(held, None, None, STALE_WAIT)
+            return
         name = ("KILL" if grace_s == 0 else held.spec.stop_signal) if held.started else None
         self._finish(held, None, name, STOPPED)
 
@@ -194,6 +209,16 @@ class FakeProcess:
         elif self.alive:
             what()
 
+    def _advance(self) -> None:
+        taken = sum(each.spec.slots for each in self.held.values() if not each.waits and each.finished is None)
+        for held in self.held.values():
+            if held.waits:
+                taken += held.spec.slots
+                if held.spec.slots and held.spec.width and taken > held.spec.width:
+                    return
+                held.waits = False
+                self._loop.call_soon(self._begin, held)
+
     def _begin(self, held: Held) -> None:
         if self.alive and held.finished is None:
             held.started = ActionStarted(held.spec.id, 1, self._clock.wall_ms())
@@ -215,10 +240,12 @@ class FakeProcess:
             started,
             self._clock.wall_ms(),
         )
+        held.waits = False
         if held.forgotten:
             self.held.pop(held.spec.id, None)
         if self.daemon is not None:
             self.daemon.told(held.finished)
+        self._advance()
 
     def _live(self) -> list[str]:
         return [name for name, held in self.held.items() if held.finished is None]
@@ -233,6 +260,7 @@ class FakeProcess:
             self._timer.cancel()
             self._timer = None
         ends = [self._renewed_s + each.spec.lease_s for each in self.held.values() if each.finished is None]
+        ends += [each.until_s for each in self.held.values() if each.waits]
         if self.daemon is None:
             ends.append(self._needless_s())
         if ends and self.alive:
@@ -320,6 +348,10 @@ class FakeExecutor:
         if self._process is not None and action_id in self._live:
             process = self._process
             process.tell(lambda: process.stop(action_id, grace_s))
+
+    def recall(self) -> None:
+        if self._process is not None:
+            self._process.tell(self._process.recall)
 
     def forget(self, action_ids: Collection[str]) -> None:
         if self._process is not None:

@@ -13,6 +13,8 @@ from quvatlh.ports import ActionFinished, ActionStarted, RunError
 from tests.runner.bed import ENVIRONMENT, Bed
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+LIBRARYS_OWN = 1 << 31 | 1 << 32
+"""Signals 32 and 33, which posix_spawn of glibc leaves ignored; whoever uses threads takes them for itself."""
 
 
 async def test_an_action_is_heard_to_start_and_then_to_finish(bed: Bed) -> None:
@@ -214,4 +216,4 @@ async def test_an_action_ignores_no_signal_though_the_daemon_was_started_in_the_
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert end.stdout_tail == "SigIgn:\t0000000000000000\n"
+    assert int(end.stdout_tail.split()[1], 16) & ~LIBRARYS_OWN == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,80 @@ async def test_a_token_that_is_not_above_the_highest_is_not_started(make: Make, 
     executor.start(spec("b", fence))
     end = await ear.end()
     assert (end.action_id, end.started_at_ms, end.error and end.error.code) == ("b", None, "stale")
+
+
+WIDE = 2
+"""Slots of the worker: one action of `spec`."""
+
+
+def lined(name: str, fence: int, slots: int = 2, wait_s: float = 60, lease_s: float = 60) -> ActionSpec:
+    """One that may wait for its slots."""
+    return replace(spec(name, fence, lease_s), slots=slots, width=WIDE, wait_s=wait_s)
+
+
+async def test_what_has_no_slot_waits_and_begins_by_token_when_one_is_free(make: Make) -> None:
+    executor, ear, _ = await opened(make)
+    for fence, (name, slots) in enumerate([("a", 2), ("b", 1), ("c", 1), ("d", 0), ("e", 2), ("f", 0)], 1):
+        executor.start(lined(name, fence, slots))
+    assert (await ear.next()).action_id == "a"
+    executor.stop("a", 0)
+    heard = [await ear.next() for _ in range(4)]
+    assert [(type(each), each.action_id) for each in heard] == [
+        (ActionFinished, "a"), (ActionStarted, "b"), (ActionStarted, "c"), (ActionStarted, "d")
+    ]  # fmt: skip
+    executor.stop("b", 0)
+    assert ended(await ear.end()) == ("b", "stopped"), "e needs the slot of c, too, and f is behind it"
+    executor.stop("c", 0)
+    heard = [await ear.next() for _ in range(3)]
+    assert [each.action_id for each in heard] == ["c", "e", "f"]
+
+
+async def test_what_finds_no_slot_in_time_never_begins(make: Make) -> None:
+    executor, ear, _ = await opened(make)
+    executor.start(lined("a", 1))
+    assert isinstance(await ear.next(), ActionStarted)
+    executor.start(lined("b", 2, wait_s=0.1))
+    executor.start(lined("c", 3, lease_s=0.2))
+    for name in "bc":
+        end = await ear.next()
+        assert isinstance(end, ActionFinished)
+        assert (ended(end), end.started_at_ms) == ((name, "stale"), None)
+    assert list(executor.live()) == ["a"]
+
+
+async def test_what_waits_can_be_stopped_and_called_back(make: Make) -> None:
+    executor, ear, _ = await opened(make)
+    for fence, name in enumerate("abcd", 1):
+        executor.start(lined(name, fence))
+    assert isinstance(await ear.next(), ActionStarted)
+    executor.stop("c")
+    assert ended(await ear.end()) == ("c", "stale")
+    executor.recall()
+    assert sorted([ended(await ear.end()), ended(await ear.end())]) == [("b", "stale"), ("d", "stale")]
+    assert list(executor.live()) == ["a"]
+    executor.start(lined("e", 5))
+    executor.stop("a", 0)
+    assert ended(await ear.end()) == ("a", "stopped")
+    assert (await ear.next()).action_id == "e"
+
+
+async def test_what_waits_outlives_the_daemon_and_begins_without_it(make: Make) -> None:
+    executor, ear, _ = await opened(make)
+    executor.start(replace(lined("a", 1), work=check({"command": ["sleep", "0.3"]})))
+    assert isinstance(await ear.next(), ActionStarted)
+    executor.start(lined("b", 2))
+    await executor.ask()
+    await executor.leave()
+    if isinstance(executor, FakeExecutor):
+        assert executor._host.process is not None
+        executor._host.process.end("a")
+    else:
+        await asyncio.sleep(0.6)
+    _, _, life = await opened(make)
+    assert {each.id: (each.started is not None, each.finished is not None) for each in life.held} == {
+        "a": (True, True),
+        "b": (True, False),
+    }
 
 
 async def test_an_award_whose_lease_is_over_is_not_started_and_its_token_is_seen(make: Make) -> None:

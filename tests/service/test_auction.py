@@ -234,13 +234,27 @@ async def test_short_tasks_are_claimed_ahead_only_as_far_as_they_will_soon_begin
     async with one(tmp_path, slots=1) as stand:
         await ready(stand)
         await ended(stand, 6, 0.010)
-        for _ in range(20):
-            await stand.add()
+        await stand.many(20)
         await stand.until(lambda: len(stand.live()) > 1)
         await asyncio.sleep(0.1)
         run_ms = stand.node.pace.run_ms("default")
         assert run_ms is not None
         assert len(stand.live()) == 1 + int(50 / run_ms)
+
+
+async def test_claims_come_by_the_dozen_once_half_of_them_have_begun(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await ready(stand)
+        await ended(stand, 6, 0.010)
+        await stand.many(20)
+        await stand.until(lambda: len(stand.live()) == 1 + 5)
+        ahead = []
+        for _ in range(6):
+            stand.clock.advance(0.010)
+            stand.end(stand.running()[0])
+            await asyncio.sleep(0.05)
+            ahead.append(len(stand.live()) - 1)
+        assert ahead == [4, 3, 5, 4, 3, 5]
 
 
 @pytest.mark.parametrize(

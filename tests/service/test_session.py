@@ -91,6 +91,7 @@ async def test_a_claim_that_the_executor_does_not_know_is_given_back(tmp_path: P
     async with one(tmp_path, slots=1) as stand:
         _, action = await running(stand)
         waiting = await stand.add()
+        stand.node.worker.claimed = list[Claim]().extend  # type: ignore[method-assign,assignment]  # it is killed before that
         token = await stand.claim(waiting)
         await stand.crash()
         assert stand.peek(waiting) == "claimed"
@@ -100,6 +101,20 @@ async def test_a_claim_that_the_executor_does_not_know_is_given_back(tmp_path: P
         assert (await stand.pool.task(asked(), waiting))["attempts"] == 0
         stand.end(action)
         await stand.until_state(waiting, "running")
+
+
+async def test_a_claim_that_waits_in_the_executor_is_found_there(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        _, action = await running(stand)
+        waiting = await stand.add()
+        token = await stand.claim(waiting)
+        await stand.until(lambda: f"a{token}" in stand.process.held)
+        await stand.crash()
+        stand.begin()
+        await stand.working()
+        stand.end(action)
+        await stand.until_state(waiting, "running")
+        assert stand.running() == [f"a{token}"]
 
 
 async def test_what_a_person_wanted_ended_meanwhile_ends(tmp_path: Path) -> None:
@@ -148,10 +163,9 @@ async def test_the_answer_names_what_is_not_the_sessions_any_more_and_that_ends(
 async def test_what_the_answer_takes_away_before_it_is_told_of_never_begins(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
-        await stand.node.tree.stop("auction")
         worker, told = stand.node.worker, list[Claim]()
         tell, worker.claimed = worker.claimed, told.extend  # type: ignore[method-assign,assignment]  # a node that lags
-        task = await stand.add()
+        task = await stand.add(tags=["nowhere"])
         token = await stand.claim(task)
         worker.foreign((token,))
         tell(told)

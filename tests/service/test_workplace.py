@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from quvatlh.core import commands as c
 from quvatlh.core.limits import JSON_BYTES_MAX
 from quvatlh.core.queries import announcements
@@ -51,7 +53,7 @@ async def test_a_claim_that_has_not_begun_in_time_is_given_back_and_one_with_a_s
         waiting = await stand.add(delivery="at-most-once")
         await stand.claim(waiting)
         stand.clock.advance(BEGIN_S + 0.01)
-        stand.node.worker._pump()
+        stand.process.look()
         await stand.until_state(waiting, "pending")
         record = await stand.pool.task(asked(), waiting)
         assert (record["attempts"], record["actions"]) == (0, [])
@@ -63,6 +65,21 @@ async def test_a_claim_that_has_not_begun_in_time_is_given_back_and_one_with_a_s
         await stand.until_state(waiting, "succeeded")
 
 
+@pytest.mark.parametrize("wish", [{"slots": 0}, {"draining": True}])
+async def test_what_waits_for_a_slot_is_given_back_when_there_is_none_any_more(
+    wish: dict[str, Any], tmp_path: Path
+) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await stand.working()
+        await stand.add()
+        await stand.until(stand.running)
+        waiting = await stand.add()
+        await stand.claim(waiting)
+        await stand.pool.patch_worker(asked(), stand.name, wish)
+        await stand.until_state(waiting, "pending")
+        assert stand.running() == ["a1"]
+
+
 async def test_what_is_given_back_never_starts_here_however_late_it_is_told_of_again(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
         await stand.working()
@@ -72,7 +89,7 @@ async def test_what_is_given_back_never_starts_here_however_late_it_is_told_of_a
         token = await stand.claim(waiting)
         claims = [held.claim for held in stand.node.worker.actions if held.token == token and held.claim]
         stand.clock.advance(BEGIN_S + 0.01)
-        stand.node.worker._pump()
+        stand.process.look()
         await stand.until_state(waiting, "pending")
         stand.end("a1")
         await stand.until(lambda: not stand.running())

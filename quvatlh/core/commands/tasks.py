@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quvatlh.core import limits
 from quvatlh.core.commands.base import Blob, Changes, Command, Part, TaskIds
+from quvatlh.core.commands.owners import Award
 from quvatlh.core.model import Id, Name, Names, Positive, Serial, Signed, SpanMs, TaskSpec, TimeMs
 
 
@@ -25,9 +26,14 @@ class NewTask(Part, frozen=True):
 
 
 class Add(Command, frozen=True, tag="add"):
-    """All or nothing, in order: a later one finds an earlier one's id or unique key."""
+    """All or nothing, in order: a later one finds an earlier one's id or unique key.
+
+    `awards` go with it, of tasks that are new; `task` is the position. They are judged as all awards are, and what cannot be
+    given away waits as if nobody had tried.
+    """
 
     tasks: Annotated[tuple[NewTask, ...], Meta(max_length=limits.ADD_TASKS_MAX)]
+    awards: Annotated[tuple[Award, ...], Meta(max_length=limits.ADD_TASKS_MAX)] = ()
 
 
 class Delete(Command, frozen=True, tag="delete"):

@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from quvatlh.core import limits, uniqueness
 from quvatlh.core.books import QueueState, Shape
-from quvatlh.core.commands import Add, NewTask
+from quvatlh.core.commands import Add, Award, Awards, NewTask
 from quvatlh.core.events import Event
 from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Added
 from quvatlh.core.rows import json_list, json_text
 from quvatlh.core.unit import Unit
+from quvatlh.core.verbs.award import award
 
 
 def add(unit: Unit, command: Add) -> Added | Rejection:
-    return add_tasks(unit, command.tasks)
+    added = add_tasks(unit, command.tasks)
+    if command.awards and isinstance(added, Added):
+        _give_away(unit, command.awards, added)
+    return added
+
+
+def _give_away(unit: Unit, awards: Sequence[Award], added: Added) -> None:
+    """What was added a moment ago; never a task that was there before."""
+    new = {n: id_ for n, id_ in enumerate(added.ids) if n not in added.existing}
+    seqs = {id_: task.seq for id_, task in unit.tasks_by_id(list(new.values())).items()}
+    found = [replace(each, task=seqs[new[each.task]]) for each in awards if each.task in new]
+    award(unit, Awards(tuple(found)))
 
 
 def add_tasks(unit: Unit, tasks: Sequence[NewTask]) -> Added | Rejection:

@@ -184,6 +184,10 @@ class SimExecutor:
         if self._end is not None and action_id in self._live:
             self._end.send("stop", action_id, grace_s)
 
+    def recall(self) -> None:
+        if self._end is not None:
+            self._end.send("recall")
+
     def forget(self, action_ids: Collection[str]) -> None:
         if self._end is not None and action_ids:
             self._end.send("forget", tuple(action_ids))
