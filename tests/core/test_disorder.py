@@ -150,7 +150,8 @@ class Chaos:
         chance, name = self.chance, self.chance.choice(QUEUES)
         if chance.random() < 0.2:
             states = ("scheduled", "pending", "retrying", "succeeded", "failed", "deleted", "running")
-            return c.PurgeQueue(name, tuple(chance.sample(states, 3)), 2)  # type: ignore[arg-type]
+            some = tuple(self.some("id", "task", 3)) if chance.random() < 0.5 else None
+            return c.PurgeQueue(name, tuple(chance.sample(states, 3)), 2, some)  # type: ignore[arg-type]
         settings = QueueSettings(
             discipline=chance.choice(["priority", "fifo"]),
             limit=self.maybe(chance.randint(0, 4)),
