@@ -79,6 +79,11 @@ class Reads:
                 break
         return ids
 
+    async def count(self, call: Call, wanted: TaskFilter) -> int | None:
+        """How many match: exact where only state and queue are named, else None beyond 10,000."""
+        page = await self._list(call, wanted, "-created_at", 1, None)
+        return page.total  # type: ignore[no-any-return]
+
     async def matching_page(
         self, call: Call, wanted: TaskFilter, limit: int, cursor: str | None
     ) -> tuple[list[str], str | None]:

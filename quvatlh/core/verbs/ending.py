@@ -89,6 +89,8 @@ def finish_task(
     kind = {"succeeded": "task.succeeded", "failed": "task.failed", "deleted": "task.deleted"}[task.state]
     more: dict[str, Any] = {} if error is None else {"error": error, "text": task.error_text}
     token, worker = (0, "") if action is None else (action.token, action.worker)
+    if action is not None and action.started_at is not None:
+        more["started_at"] = action.started_at
     unit.tell_task(kind, task, token, worker, **more)
 
 
@@ -140,7 +142,8 @@ def _failed(unit: Unit, task: TaskRow, action: LiveRow, detail: EndDetail) -> No
     due = unit.now + (delay_ms(retry, task.ended, detail.chance) if wait is None else wait)
     task.due_at = min(due, limits.TIME_MS_MAX)
     task.error, task.error_text = code, text
-    unit.tell_task("task.retrying", task, action.token, action.worker, due_at=task.due_at, error=code, text=text)
+    more = {"due_at": task.due_at, "error": code, "text": text, "started_at": action.started_at}
+    unit.tell_task("task.retrying", task, action.token, action.worker, **more)
 
 
 def _error(detail: EndDetail) -> tuple[str, str | None]:

@@ -84,16 +84,19 @@ def purge_queue(unit: Unit, command: PurgeQueue) -> Worked | Rejection:
 
 
 def _purge_ids(unit: Unit, command: PurgeQueue, ids: Sequence[str]) -> int:
-    """Those of them that are in the queue and in these states now."""
+    """Those of them that are in the queue and in these states now. Asked for deleted ones too, what waited leaves the list
+    at once."""
     tasks = [
         task
         for task in unit.tasks_by_id(ids).values()
         if task.queue == command.name and task.state in command.states and task.live == 0
     ]
-    over = [task.seq for task in tasks if task.finished]
-    deleted = _delete(unit, [task for task in tasks if task.waiting])
-    unit.forget(_gone(unit, "seq IN (SELECT value FROM json_each(?))", json_list(over)))
-    return deleted + len(over)
+    over = [task for task in tasks if task.finished]
+    deleted = [task for task in tasks if task.waiting]
+    _delete(unit, deleted)
+    gone = [*over, *deleted] if "deleted" in command.states else over
+    unit.forget(_gone(unit, "seq IN (SELECT value FROM json_each(?))", json_list([task.seq for task in gone])))
+    return len(over) + len(deleted)
 
 
 def _forget(unit: Unit, queue: str, state: TaskState, room: int) -> int:
