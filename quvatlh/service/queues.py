@@ -121,6 +121,7 @@ class Queues:
         return {
             "name": view.name,
             **{name.removesuffix("_"): value for name, value in settings.items()},
+            "workers": list(view.settings.workers),
             "keep": msgspec.structs.asdict(view.settings.keep),
             "keep_failed": msgspec.structs.asdict(view.settings.keep_failed),
             "counts": {state: view.counts.get(state, 0) for state in COUNTED},
