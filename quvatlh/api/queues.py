@@ -7,7 +7,7 @@ if it were not there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -201,14 +201,21 @@ PAGE_PARAMS: Final = {"limit": LIMIT, "cursor": CURSOR}
 
 def queue_shape(record: Json) -> Json:
     """A queue of section 9."""
-    made = {name: value for name, value in record.items() if name not in {"rate", "unique", "retry"}}
-    shown_queue: Json = shapes.wire(made)
-    rate, unique, retry = record["rate"], record["unique"], record["retry"]
-    return shown_queue | {
-        "rate": None if rate is None else rate_text(rate["count"], rate["per_ms"]),
-        "unique": None if unique is None else shapes.unique(unique),
-        "retry": None if retry is None else shapes.retry(retry),
-    }
+    shown_queue: Json = {}
+    for name, value in record.items():
+        shape = _SHAPES.get(name)
+        if shape is None or value is None:
+            shown_queue |= shapes.wire({name: value})
+        else:
+            shown_queue[name] = shape(value)
+    return shown_queue
+
+
+_SHAPES: Final[Mapping[str, Callable[[Json], Any]]] = {
+    "rate": lambda rate: rate_text(rate["count"], rate["per_ms"]),
+    "unique": shapes.unique,
+    "retry": shapes.retry,
+}
 
 
 def class_shape(record: Json) -> Json:

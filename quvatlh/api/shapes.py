@@ -19,7 +19,7 @@ from quvatlh.service.pool import Json
 
 OPAQUE: Final = frozenset({"work", "payload", "result", "announcement", "data", "facts"})
 TIMES: Final = frozenset({"at", "expires", "low", "high"})
-_RECORD_NULLS: Final = ("started_at", "finished_at", "expires", "eta", "error", "result")
+_RECORD_NULLS: Final = ("due_at", "started_at", "finished_at", "expires", "eta", "error", "result")
 
 
 def wire(value: Any) -> Any:

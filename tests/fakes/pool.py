@@ -239,6 +239,7 @@ class FakePool(FakeMarket):
             "state": "scheduled" if at_ms > self.now_ms else "pending",
             "created_at_ms": self.now_ms,
             "at_ms": at_ms,
+            "due_at_ms": at_ms if at_ms > self.now_ms else None,
             "attempts": 0,
             "actions": [],
         }
