@@ -22,7 +22,7 @@ from quvatlh.service.bulks import Bulks
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected, Unavailable
 from quvatlh.service.reads import PAGE_S, Reads
 from quvatlh.service.state import State
-from quvatlh.service.traffic import Rates, Traffic
+from quvatlh.service.traffic import QUANTILES, Rates, Traffic
 from quvatlh.service.writes import Writes
 
 DISCIPLINES: Final = ("priority", "fifo", "sfq")
@@ -192,7 +192,7 @@ def _flows(rates: dict[str, Rates]) -> list[Metric]:
     ]
     for field, words in (("wait", "Until the first award"), ("run", "Of actions that ended")):
         samples = [
-            ({"queue": name, "quantile": f"0.{word[1:]}"}, ms / 1000)
+            ({"queue": name, "quantile": f"{QUANTILES[word]:g}"}, ms / 1000)
             for name, each in rates.items()
             for word, ms in (getattr(each, field) or {}).items()
         ]

@@ -62,7 +62,7 @@ class Rates(NamedTuple):
         found: dict[str, Any] = {name: round(rate, 3) for name, rate in zip(names, self.per_s, strict=True)}
         for name, times in (("wait", self.wait), ("run", self.run)):
             found[name] = None if times is None else {f"{word}_ms": ms for word, ms in times.items()}
-        return found | {"span_ms": self.span_ms}
+        return found | {"span_ms": self.span_ms // 1000 * 1000}
 
 
 class Times:
