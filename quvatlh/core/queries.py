@@ -275,6 +275,12 @@ def get_session(db: sqlite3.Connection, session: str) -> SessionView | None:
     return SessionView(name, worker, secret_hash, directory, bool(isolated), opened_at, floor, bool(ended))
 
 
+def charged_sessions(db: sqlite3.Connection) -> set[str]:
+    """Sessions that tasks are charged with the end of, and that may yet turn out to live."""
+    rows = db.execute("SELECT value ->> 0 FROM fact WHERE name > 'died/' AND name < 'died0'")
+    return {row[0] for row in rows}
+
+
 # --- schedules, policies, tokens ---
 
 

@@ -198,6 +198,7 @@ class Door:
                 wish.isolated,
                 silent=self.is_silent(wish.worker),
                 ended=self.is_ended_with(wish),
+                outlived=wish.outlived,
             )
         if not self._may_add():
             raise Unavailable(

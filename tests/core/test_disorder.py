@@ -182,7 +182,8 @@ class Chaos:
         name, kind = self.chance.choice(("w1", "w2")), self.chance.randrange(4)
         session = self.table.db.execute("SELECT session FROM worker WHERE name = ?", (name,)).fetchone()[0] or "-"
         if kind == 0:
-            return c.Presence(name, session, self.chance.random() < 0.7)
+            up = self.chance.random() < 0.7
+            return c.Presence(name, session, up, heard=up and self.chance.random() < 0.5)
         if kind == 1:
             wish = self.chance.random() < 0.2
             leaves = self.chance.random() < 0.3

@@ -11,6 +11,7 @@ from quvatlh.core.commands import EndDetail
 from quvatlh.core.model import ActionState, Retry, StopReason
 from quvatlh.core.rows import LiveRow, TaskRow
 from quvatlh.core.unit import Unit
+from quvatlh.core.verbs import deaths
 
 _SUCCEEDED, _FAILED, _STOPPED = 0, 1, 2
 _VERB_OF_HOW = {_SUCCEEDED: "succeed", _FAILED: "fail", _STOPPED: "stopped"}
@@ -53,7 +54,9 @@ def lost(unit: Unit, action: LiveRow, task: TaskRow, *, died: bool) -> None:
     elif task.once:
         finish_task(unit, task, "fail", "lost", f"worker {action.worker} was lost with it", action)
     else:
-        task.deaths += int(died)
+        if died:
+            task.deaths += 1
+            deaths.charge(unit, action)
         if task.deaths >= limits.DEATHS_MAX:
             text = f"{task.deaths} workers died with it, the last one was {action.worker}"
             finish_task(unit, task, "fail", "poison", text, action)
