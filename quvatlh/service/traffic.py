@@ -21,7 +21,7 @@ from quvatlh.core.events import Event
 from quvatlh.ports import Clock, Role
 
 QUEUES_MAX: Final = 2000
-"""Each takes at most 3 KiB."""
+"""Each takes up to 3.3 kB."""
 SLOT_MS: Final = 5000
 SLOTS: Final = 12
 """Rates are over the last minute, but for the begun slot."""

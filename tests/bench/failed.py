@@ -91,7 +91,7 @@ class Failed:
 
         async def there() -> bool:
             page.update(await self._client.tasks(state=state, limit=1, **more))
-            return page["total"] == count
+            return bool(page["total"] == count)
 
         await until(there, lambda: f"{state}: {page.get('total')}", PATIENCE_S)
 

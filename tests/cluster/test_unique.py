@@ -39,7 +39,7 @@ def winner(answers: list[dict[str, Any]]) -> str:
     why = Counter(answer["existing"].get("0", "new") for answer in answers)
     assert len(ids) == 1, ids
     assert why == {"new": 1, "unique": PRODUCERS - 1}, why
-    return next(iter(ids))
+    return str(next(iter(ids)))
 
 
 async def test_of_a_hundred_producers_one_wins_each_key_and_the_others_are_told_who(

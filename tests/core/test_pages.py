@@ -125,17 +125,16 @@ def test_groups_count_what_a_whole_scan_counts(by: str, table: Table) -> None:
         assert counts == sorted(counts, reverse=True)
 
 
-def test_ids_are_those_of_the_tasks(table: Table) -> None:
-    chance = random.Random("ids")
+@pytest.mark.parametrize("hurry", [False, True])
+def test_ids_are_those_of_the_tasks(hurry: bool, table: Table) -> None:
+    chance = random.Random(hurry)
     for _ in range(20):
         wanted = some_filter(chance, table)
         found: list[str] = []
         cursor: str | None = None
-        hurry = chance.random() < 0.3
         while True:
-            some, cursor = list_ids(
-                table.db, wanted, limit=chance.choice([1, 7, 100]), cursor=cursor, out_of_time=lambda hurry=hurry: hurry
-            )
+            limit = chance.choice([1, 7, 100])
+            some, cursor = list_ids(table.db, wanted, limit=limit, cursor=cursor, out_of_time=lambda: hurry)
             found += some
             if cursor is None:
                 break
