@@ -74,6 +74,8 @@ class Route(NamedTuple):
     """Status -> name of a schema in openapi.py, or a content type."""
     params: Mapping[str, Param] = {}
     body: Kind | None = None
+    may_be_empty: bool = False
+    """The body may be left out."""
     open: bool = False
     """No token needed."""
     also: Mapping[str, str] = {}
@@ -142,6 +144,12 @@ class Exchange:
             raise Rejected("bad_request", f"the body {error}") from None
         assert self.route.body is not None
         return checked(self.route.body, value), self.key(raw)
+
+    async def json_or(self, default: Any) -> tuple[Any, RequestKey | None]:
+        """As `json`, where a body may be left out."""
+        if not self.request.can_read_body:
+            return default, self.key()
+        return await self.json()
 
     async def body(self) -> bytes:
         """All of it, bounded."""

@@ -57,6 +57,7 @@ _TASK: Final = {name: {} for name in FIELDS if name not in {"delay", "payload", 
     "id": _TEXT,
     "state": _TEXT,
     "created_at": _TIME,
+    "due_at": _TIME | {"description": "when it may start, while it waits for a time: its `at`, or the next attempt"},
     "started_at": _TIME,
     "finished_at": _TIME,
     "attempts": _COUNT,
@@ -103,6 +104,43 @@ _WORKER: Final = {
     "queues": _IDS,
     "facts": {"type": "object"},
 }
+_SPAN: Final = {"type": "string"}
+_SPANS: Final = {"anyOf": [_answer(dict.fromkeys(("p50", "p95", "p99"), _SPAN)), {"type": "null"}]}
+_PER_S: Final = {"type": "number", "description": "tasks a second, over `span`"}
+_KEEP: Final = _answer({"age": _SPAN, "count": _COUNT})
+_OR_NONE: Final = {"type": ["integer", "null"], "minimum": 0}
+_QUEUE: Final = {
+    "name": _TEXT,
+    "discipline": _TEXT,
+    "weight": _COUNT,
+    "limit": _OR_NONE,
+    "limit_per_key": _OR_NONE,
+    "limit_per_worker": _OR_NONE,
+    "rate": {"type": ["string", "null"], "description": "such as 100/m"},
+    "burst": _OR_NONE,
+    "paused": {"type": "boolean"},
+    "unique": {"type": ["object", "null"]},
+    "retry": {"type": ["object", "null"]},
+    "lease": {"type": ["string", "null"]},
+    "keep": _KEEP,
+    "keep_failed": _KEEP,
+    "workers": _IDS,
+    "class": {"type": ["string", "null"]},
+    "counts": _answer(dict.fromkeys(("scheduled", "pending", "claimed", "running", "retrying", "failed"), _COUNT)),
+    "oldest_pending_at": _TIME,
+    "rates": _answer(
+        {**dict.fromkeys(("in", "out", "failed", "retried"), _PER_S), "span": _SPAN, "wait": _SPANS, "run": _SPANS}
+    ),
+}
+_CLASS: Final = {
+    "name": _TEXT,
+    "parent": {"type": ["string", "null"]},
+    "rate": {"type": "number"},
+    "ceil": {"type": ["number", "null"]},
+    "burst": _COUNT,
+    "priority": {"type": "integer"},
+    "of": {"enum": ["slots", "starts"]},
+}
 _POLICY: Final = {"name": _TEXT, "version": _COUNT, "digest": _TEXT, "at": _TIME, "source": _TEXT}
 _ANNOUNCEMENT: Final = {**dict.fromkeys(("task", "action", "group", "name", "worker"), _TEXT), "at": _TIME, "data": {}}
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
@@ -130,6 +168,10 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "Action": _answer(_ACTION),
     "Actions": _list("Action"),
     "Explained": _answer(_EXPLAINED),
+    "Queue": _answer(_QUEUE),
+    "Queues": _list("Queue"),
+    "Class": _answer(_CLASS),
+    "Classes": _list("Class"),
     "Worker": _answer(_WORKER),
     "Workers": _list("Worker"),
     "Policy": _answer(_POLICY, ("name", "version", "digest", "at")),
@@ -199,7 +241,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": _responses(route),
     }
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _request(route)}
+        operation["requestBody"] = {"required": not route.may_be_empty, "content": _request(route)}
     if route.open:
         operation["security"] = []
     return operation

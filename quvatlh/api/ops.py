@@ -43,7 +43,8 @@ async def readyz(exchange: Exchange) -> web.StreamResponse:
 
 async def metrics(exchange: Exchange) -> web.StreamResponse:
     shared = exchange.shared
-    text = shared.meter.text(shared.pool.metrics(), len(shared.streams.open))
+    found = [*shared.pool.metrics(), *await shared.pool.queueing.numbers()]
+    text = shared.meter.text(found, len(shared.streams.open))
     return web.Response(body=text.encode(), headers=HEADERS | {"Content-Type": meter.CONTENT_TYPE})
 
 

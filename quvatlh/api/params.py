@@ -98,11 +98,13 @@ MATCH: Final = Kind(_match, {**_MATCH.schema, "minProperties": 1})
 FILTER_PARAMS: Final[Mapping[str, Param]] = {
     name: Param(STATES if name == "state" else field.kind, field.key) for name, field in FILTERS.items()
 }
+LIMIT: Final = Param(Kind(_limit, {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}))
+CURSOR: Final = Param(matching(r"[A-Za-z0-9_=.~-]{1,1024}", "a cursor from `next`", 1024))
 LIST_PARAMS: Final[Mapping[str, Param]] = {
     **FILTER_PARAMS,
     "sort": Param(choice(*_SORTS), about="with - for descending"),
-    "limit": Param(Kind(_limit, {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX})),
-    "cursor": Param(matching(r"[A-Za-z0-9_=.~-]{1,1024}", "a cursor from `next`", 1024)),
+    "limit": LIMIT,
+    "cursor": CURSOR,
     "group_by": Param(choice(*get_args(GroupBy))),
     "eta": Param(FLAG),
 }

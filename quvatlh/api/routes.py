@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quvatlh.api import connect, events, market, meter, ops, stream, views
+from quvatlh.api import connect, events, market, meter, ops, queues, stream, views
 from quvatlh.api.checks import choice
 from quvatlh.api.exchange import Handler, Route
 from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, OFFSET, WAIT, Param, decoded
@@ -33,6 +33,64 @@ def _route(method: str, path: str, handler: Handler, about: str, answer: str, **
     """One that answers 200 and nothing else."""
     return Route(method, path, handler, about, {200: answer}, **more)
 
+
+QUEUES: Final[Sequence[Route]] = (
+    _route("GET", "/v1/queues", queues.get_queues, "Queues by name", "Queues", params=queues.PAGE_PARAMS),
+    _route("GET", "/v1/queues/{name}", queues.get_queue, "One queue", "Queue"),
+    _route(
+        "PUT",
+        "/v1/queues/{name}",
+        queues.put_queue,
+        "Make a queue, or replace all its settings",
+        "Queue",
+        body=queues.PUT_QUEUE,
+        remembered=True,
+    ),
+    _route(
+        "PATCH",
+        "/v1/queues/{name}",
+        queues.patch_queue,
+        "Change settings; null takes one back",
+        "Queue",
+        body=queues.PATCH_QUEUE,
+        remembered=True,
+    ),
+    _route("DELETE", "/v1/queues/{name}", queues.delete_queue, "Forget an empty queue", "Deleted", remembered=True),
+    _route("POST", "/v1/queues/{name}/pause", queues.pause, "Start nothing of it", "Queue", remembered=True),
+    _route("POST", "/v1/queues/{name}/resume", queues.pause, "Start its tasks again", "Queue", remembered=True),
+    Route(
+        "POST",
+        "/v1/queues/{name}/purge",
+        queues.purge,
+        "Delete what waits, or take off the list what is over",
+        DONE,
+        {},
+        queues.PURGE,
+        may_be_empty=True,
+        remembered=True,
+    ),
+    _route("GET", "/v1/classes", queues.get_classes, "Classes of queues", "Classes"),
+    _route("GET", "/v1/classes/{name}", queues.get_class, "One class", "Class"),
+    _route(
+        "PUT",
+        "/v1/classes/{name}",
+        queues.put_class,
+        "Make a class, or replace it",
+        "Class",
+        body=queues.PUT_CLASS,
+        remembered=True,
+    ),
+    _route(
+        "PATCH",
+        "/v1/classes/{name}",
+        queues.patch_class,
+        "Change a class; null takes a setting back",
+        "Class",
+        body=queues.PATCH_CLASS,
+        remembered=True,
+    ),
+    _route("DELETE", "/v1/classes/{name}", queues.delete_class, "Forget a class", "Deleted", remembered=True),
+)
 
 ROUTES: Final[Sequence[Route]] = (
     Route(
@@ -66,6 +124,7 @@ ROUTES: Final[Sequence[Route]] = (
         for verb, about in ABOUT_VERBS.items()
     ),
     _route("GET", "/v1/bulk/{id}", events.get_bulk, "How far a bulk verb is", "Bulk"),
+    *QUEUES,
     _route("GET", "/v1/workers", market.get_workers, "Workers", "Workers"),
     _route("GET", "/v1/workers/{name}", market.get_worker, "One worker", "Worker"),
     _route(

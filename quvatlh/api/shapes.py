@@ -19,7 +19,7 @@ from quvatlh.service.pool import Json
 
 OPAQUE: Final = frozenset({"work", "payload", "result", "announcement", "data", "facts"})
 TIMES: Final = frozenset({"at", "expires", "low", "high"})
-_RECORD_NULLS: Final = ("started_at", "finished_at", "expires", "eta", "error", "result")
+_RECORD_NULLS: Final = ("due_at", "started_at", "finished_at", "expires", "eta", "error", "result")
 
 
 def wire(value: Any) -> Any:
@@ -73,7 +73,7 @@ def _code(value: Json) -> Any:
     return value.get("source") or {"name": value["name"]}
 
 
-def _retry(value: Json) -> Json:
+def retry(value: Json) -> Json:
     full = _RETRY_DEFAULTS | value
     delays = full.pop("delays_ms")
     if full["backoff"] == "list":
@@ -83,7 +83,7 @@ def _retry(value: Json) -> Json:
     return shown | {"factor": factor / 1000, "jitter": f"{jitter / 10:g}%"}
 
 
-def _unique(value: Json) -> Json:
+def unique(value: Json) -> Json:
     span = value.get("for_ms")
     return {"key": value.get("key"), "while": duration_text(span) if span else value.get("while", Unique().while_)}
 
@@ -107,13 +107,13 @@ _STOP_DEFAULTS: Final = _fields(Stop())
 _SHAPES: Final[Mapping[str, Callable[[Json], Any]]] = {
     "policy": _code,
     "announce": _code,
-    "retry": _retry,
-    "unique": _unique,
+    "retry": retry,
+    "unique": unique,
     "stop": _stop,
     "notify": _notify,
 }
 _DEFAULTS: Final[Json] = (
     dict(_member(name, value) for name, value in _fields(TaskSpec(work=Work())).items())
-    | {"stop": _stop({}), "retry": _retry({}), "lease": duration_text(LEASE_MS_DEFAULT)}
+    | {"stop": _stop({}), "retry": retry({}), "lease": duration_text(LEASE_MS_DEFAULT)}
     | dict.fromkeys(_RECORD_NULLS)
 )

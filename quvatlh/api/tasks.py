@@ -150,6 +150,9 @@ def _unique(given: Any) -> dict[str, Any]:
     return checked
 
 
+RETRY: Final = Kind(_retry, _RETRY.schema)
+UNIQUE: Final = Kind(_unique, _UNIQUE.schema)
+LEASE: Final = duration(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 _NOTIFY = object_of(
     {
         "url": Field(matching(r"https?://[^\s\x00-\x1f]+", "an http or https URL", limits.URL_CHARS_MAX)),
@@ -228,10 +231,10 @@ FIELDS: Final[Mapping[str, Spec]] = {
     "at": Spec(_MOMENT, put=_moment("at_ms", "delay_ms")),
     "delay": Spec(duration(), put=lambda given: {"delay_ms": duration_ms(given)}),
     "expires": Spec(_MOMENT, put=_moment("expires_ms", "expires_in_ms")),
-    "retry": Spec(Kind(_retry, _RETRY.schema)),
+    "retry": Spec(RETRY),
     "delivery": Spec(choice("at-least-once", "at-most-once")),
-    "unique": Spec(Kind(_unique, _UNIQUE.schema)),
-    "lease": Spec(duration(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX), "lease_ms"),
+    "unique": Spec(UNIQUE),
+    "lease": Spec(LEASE, "lease_ms"),
     "timeout": Spec(duration(1), "timeout_ms"),
     "stop": Spec(_STOP),
     "notify": Spec(Kind(_notify, _NOTIFY.schema)),

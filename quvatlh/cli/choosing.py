@@ -31,6 +31,8 @@ class Words:
     """What is asked before it is done to many."""
     left: str
     """Why it may not be done to some that match."""
+    of: str = "task"
+    """What is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def act(
     if session.as_json:
         print_json({"matched": done.matched, "done": done.done, "index": done.index})
     elif not done.matched:
-        click.echo("no task matches")
+        click.echo(f"no {words.of} matches")
     elif done.done < done.matched:
         click.echo(f"{words.done} {done.done:,} of {count(done.matched, 'task')}: the rest {words.left}")
     else:
@@ -123,7 +125,7 @@ def _ask(session: Session, match: Mapping[str, Any], words: Words) -> None:
     total = page["total"]
     if total is not None and total <= 1:
         return
-    how_many = f"{total:,} tasks match" if total is not None else "Many tasks match"
+    how_many = f"{total:,} {words.of}s match" if total is not None else f"Many {words.of}s match"
     if not click.confirm(f"{how_many}: {words.question}?", err=True):
         say(f"nothing was {words.done}")
         sys.exit(ExitStatus.REJECTED)

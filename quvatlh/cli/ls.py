@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from quvatlh.cli.printing import Table, age, count, print_json, summary, time_text
+from quvatlh.cli.names import completing
+from quvatlh.cli.printing import Table, age, count, print_json, shortened, summary, time_text
 from quvatlh.cli.session import Session, seconds, speaks_http
 from quvatlh.client import Client
 
@@ -18,6 +19,7 @@ STATES = ("scheduled", "pending", "claimed", "running", "retrying", "succeeded",
 SORTS = ("created_at", "at", "finished_at", "priority")
 GROUPS = ("state", "queue", "group", "name", "worker", "key", "error")
 NOTHING = "no tasks"
+FAILED = "failed"
 LIVE = frozenset({"claimed", "running", "stopping"})
 
 Json = dict[str, Any]
@@ -43,10 +45,10 @@ def filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 _FILTERS = (
     click.option("--state", type=States(), multiple=True, metavar="S[,S...]", help=f"One of {', '.join(STATES)}."),
-    click.option("--queue", metavar="Q", help="In this queue."),
+    click.option("--queue", metavar="Q", shell_complete=completing("queues"), help="In this queue."),
     click.option("--group", metavar="G", help="Of this group."),
     click.option("--name", metavar="N", help="Of this name."),
-    click.option("--worker", metavar="W", help="Awarded to this worker."),
+    click.option("--worker", metavar="W", shell_complete=completing("workers"), help="Awarded to this worker."),
     click.option("--key", metavar="K", help="Of this flow or tenant."),
     click.option("--tag", metavar="T", help="That ask for this tag."),
     click.option("--error", metavar="CODE", help="That failed with this code."),
@@ -64,23 +66,37 @@ _FILTERS = (
 @click.option(
     "--sort",
     type=click.Choice([f"{sign}{each}" for each in SORTS for sign in ("", "-")]),
-    default="-created_at",
     metavar="FIELD",
-    help=f"{', '.join(SORTS)}; with - the other way round. [default: -created_at]",
+    help=f"{', '.join(SORTS)}; with - the other way round. [default: -created_at; with --failed: -finished_at]",
 )
+@click.option("--failed", is_flag=True, help="Those that failed, the last first, and why.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=LIMIT, metavar="INT", help=f"At most so many. [default: {LIMIT}]"
 )
 @click.option("--all", "is_all", is_flag=True, help="Every one of them, however many.")
 @click.option("--group-by", type=click.Choice(GROUPS), metavar="FIELD", help=f"Count by {', '.join(GROUPS)}.")
 @speaks_http
-def ls(session: Session, *, sort: str, limit: int, is_all: bool, group_by: str | None, **wanted: Any) -> None:  # fmt: skip
+def ls(
+    session: Session,
+    *,
+    sort: str | None,
+    limit: int,
+    is_all: bool,
+    group_by: str | None,
+    failed: bool,
+    **wanted: Any,
+) -> None:
     """List tasks, the newest first."""
     query = {name: moment(name, value, session) for name, value in wanted.items() if value}
+    if failed:
+        if wanted["state"]:
+            raise click.UsageError("--failed is --state failed: give one of them")
+        query["state"] = FAILED
+    sort = sort or ("-finished_at" if failed else "-created_at")
     if group_by is not None:
         _print_groups(session, session.run(lambda client: client.tasks(**query, group_by=group_by)), group_by)
         return
-    listing = _Listing(session)
+    listing = _Failures(session) if failed else _Listing(session)
 
     async def work(client: Client) -> None:
         left: int | None = None if is_all else limit
@@ -141,6 +157,39 @@ class _Listing:
             *extra,
             age(task["created_at"], self._session.around.wall_ms()),
             summary(task),
+        ]
+
+
+class _Failures(_Listing):
+    """Of tasks that failed: when, after how many attempts, and why."""
+
+    _WHAT_CHARS = 32
+
+    def print(self, tasks: list[Json]) -> None:
+        if self._session.as_json or not tasks:
+            super().print(tasks)
+            return
+        self._shown += len(tasks)
+        columns = self._session.around.columns
+        if self._table is None:
+            self._table = Table(["ID", "QUEUE", "FAILED", "TRIES", "TASK", "WHY"], columns)
+        self._table.print([self._failed_row(task, short=columns is not None) for task in tasks])
+
+    def end(self, total: int | None, *, is_more: bool) -> None:
+        super().end(total, is_more=is_more)
+        if self._shown:
+            self._session.hint("run them again: quvatlh retry ID..., or --failed; counted: --group-by error")
+
+    def _failed_row(self, task: Json, *, short: bool) -> list[object]:
+        error = task.get("error") or {}
+        what = summary(task)
+        return [
+            task["id"],
+            task["queue"],
+            age(task["finished_at"], self._session.around.wall_ms()),
+            task["attempts"],
+            shortened(what, self._WHAT_CHARS) if short else what,
+            error.get("text") or error.get("code") or "-",
         ]
 
 

@@ -1,4 +1,4 @@
-"""Names of workers and policies: completed by the shell, and the nearest one told where there is none of a name."""
+"""Names of what a node knows: completed by the shell, and the nearest one told where there is none of a name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ from quvatlh.client.places import URL_VARIABLE
 COMPLETION_S = 1.0
 """So long a person who pressed TAB waits for a node."""
 
-Kind = Literal["workers", "policies"]
+QUEUES_MAX = 1000
+"""So many of them are looked through: one page."""
+
+Kind = Literal["workers", "policies", "queues", "classes"]
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 async def names(client: Client, kind: Kind) -> list[str]:
-    listed = await (client.workers() if kind == "workers" else client.policies())
+    if kind == "queues":
+        listed = (await client.queues(limit=QUEUES_MAX))["items"]
+    elif kind == "classes":
+        listed = await client.classes()
+    else:
+        listed = await (client.workers() if kind == "workers" else client.policies())
     return [each["name"] for each in listed]
 
 

@@ -42,6 +42,8 @@ FIELDS = ("kind", "group", "queue", "priority", "key", "tags", "limit", "queue_l
           "lease", "timeout", "balancable")  # fmt: skip
 ATTEMPTS_DEFAULT = 25
 STOP = {"signal": "TERM", "grace": "10s"}
+_DUE = {"scheduled": "due", "retrying": "tried again"}
+"""What a task waits for a time for; a service whose instance ended rests."""
 WAITING = frozenset({"pending", "scheduled", "retrying"})
 TAIL_LINES = 10
 
@@ -123,8 +125,9 @@ def _payload(task: Json) -> Iterator[tuple[str, str]]:
 
 def _times(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "created", when(task.get("created_at"), now_ms)
-    if task["state"] in {"scheduled", "retrying"} and task.get("at"):
-        yield "due", when(task.get("at"), now_ms)
+    due = task.get("due_at") or (task.get("at") if task["state"] == "scheduled" else None)
+    if due:
+        yield _DUE.get(task["state"], "next run"), when(due, now_ms)
     for label, field in (("expires", "expires"), ("started", "started_at"), ("finished", "finished_at")):
         if task.get(field):
             took = between(task.get("started_at"), task["finished_at"]) if field == "finished_at" else ""

@@ -24,7 +24,7 @@ _FIELDS = (
     click.option("--id", "id", metavar="ID", help="Chosen id: adding it again is the same task."),
     click.option("--name", metavar="N", help="Name: what `limit` counts by."),
     click.option("--group", metavar="G", help="Group, the application it belongs to."),
-    click.option("--queue", metavar="Q", help="Queue, made on first use."),
+    click.option("--queue", metavar="Q", shell_complete=completing("queues"), help="Queue, made on first use."),
     click.option("--kind", type=click.Choice(["job", "service"]), help="job: runs once; service: is kept running."),
     click.option("--priority", type=int, metavar="INT", help="Higher goes first."),
     click.option("--key", metavar="K", help="Flow or tenant."),

@@ -14,18 +14,32 @@ from quvatlh.cli.session import Session, seconds, speaks_http
 NONE = "none"
 """Takes a limit, an expiry or a `keep` away again."""
 
-RETRY = Words("retrying", "retried", "run them again", "have not failed, or are still ending")
+RETRY = Words("retrying", "retried", "run them again", "have not failed, or are still ending", "failed task")
 KILL = Words("killing", "killed", "stop them as failed", "had finished")
 DELETE = Words("deleting", "deleted", "stop and delete them", "are not there any more")
 MOVE = Words("moving", "moved", "move them", "had finished, or may not be begun twice")
 CHANGE = Words("changing", "changed", "change them", "had finished")
 
 
-@click.command()
+RETRY_EPILOG = """\b
+Examples:
+  quvatlh retry ID
+  quvatlh retry --failed                           every one that failed
+  quvatlh retry --match queue=mail --match error=exit
+  quvatlh retry --match finished_after=2h          those that failed within two hours
+See them first: quvatlh ls --failed, quvatlh ls --failed --group-by error"""
+
+
+@click.command(epilog=RETRY_EPILOG)
 @chooses_tasks
+@click.option("--failed", is_flag=True, help="All that failed; with --match, those of them that match.")
 @speaks_http
-def retry(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool) -> None:
-    """Run failed tasks again, from their first attempt: those named, or all that match every K=V."""
+def retry(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool, failed: bool) -> None:
+    """Run failed tasks again, from their first attempt: those named, or all that failed and match every K=V."""
+    if not ids and (failed or pairs) and not any(pair.startswith("state=") for pair in pairs):
+        pairs = (*pairs, "state=failed")
+    elif ids and failed:
+        raise click.UsageError("name tasks by their ids, or give --failed; one of them")
     act(session, "retry", chosen(session, ids, pairs, yes=yes, words=RETRY), RETRY)
 
 
@@ -61,7 +75,7 @@ Examples:
 @click.option(
     "--to", metavar="WORKER", shell_complete=completing("workers"), help="To this worker, and no other from now on."
 )
-@click.option("--queue", metavar="Q", help="Into this queue.")
+@click.option("--queue", metavar="Q", shell_complete=completing("queues"), help="Into this queue.")
 @click.option("--priority", type=int, metavar="INT", help="Higher goes first.")
 @click.option("--tag", "tags", multiple=True, metavar="T", help="Tags to ask for instead; none for no tags.")
 @click.option("--at", metavar="TIME|D", help="Not before this time, or so long from now.")

@@ -146,7 +146,10 @@ class Client:
         which: Json = {"ids": list(ids)} if match is None else {"match": match}
         which |= {} if to is None else {"to": to}
         which |= {} if changes is None else {"set": changes}
-        given = await self._write("POST", _path("/v1/tasks", verb), which, key)
+        return await self._worked_off(await self._write("POST", _path("/v1/tasks", verb), which, key), on_progress)
+
+    async def _worked_off(self, given: Json, on_progress: Callable[[int, int], None]) -> Done:
+        """At once, or in the background until it is done."""
         if "bulk" not in given:
             return Done(given["matched"], given["done"], given["index"])
         while True:
@@ -165,6 +168,65 @@ class Client:
                 raise
             words = "the node that worked it off was lost: what it did is done, and the same again does the rest"
             raise Unknown("unknown", words, url=problem.url) from problem
+
+    # --- queues ---
+
+    async def queues(self, *, limit: int | None = None, cursor: str | None = None) -> Json:
+        """One page by name: `{items, next, total}`; a queue is its settings and `{counts, oldest_pending_at, rates}`."""
+        return await self._read("/v1/queues", {"limit": limit, "cursor": cursor})
+
+    async def queue(self, name: str) -> Json:
+        return await self._read(_path("/v1/queues", name), {})
+
+    async def put_queue(self, name: str, settings: Mapping[str, Any], *, key: str | None = None) -> Json:
+        """All its settings: what is not named is as without -> the queue as it is then."""
+        return await self._write("PUT", _path("/v1/queues", name), settings, key)
+
+    async def patch_queue(self, name: str, changes: Mapping[str, Any], *, key: str | None = None) -> Json:
+        """What is not named stays, None takes back; the queue is made if there is none."""
+        return await self._write("PATCH", _path("/v1/queues", name), changes, key)
+
+    async def pause_queue(self, name: str, *, key: str | None = None) -> Json:
+        """Nothing more starts; what runs goes on."""
+        return await self._write("POST", _path("/v1/queues", name, "pause"), None, key)
+
+    async def resume_queue(self, name: str, *, key: str | None = None) -> Json:
+        return await self._write("POST", _path("/v1/queues", name, "resume"), None, key)
+
+    async def purge_queue(
+        self,
+        name: str,
+        states: Sequence[str] = (),
+        *,
+        key: str | None = None,
+        on_progress: Callable[[int, int], None] = lambda _done, _matched: None,
+    ) -> Done:
+        """What waits is deleted; of `states` instead, where some are named. What is over leaves the list."""
+        body = {"states": list(states)} if states else {}
+        given = await self._write("POST", _path("/v1/queues", name, "purge"), body, key)
+        return await self._worked_off(given, on_progress)
+
+    async def delete_queue(self, name: str, *, key: str | None = None) -> None:
+        """Not while it has tasks, listed ones included."""
+        await self._write("DELETE", _path("/v1/queues", name), None, key)
+
+    async def classes(self) -> list[Json]:
+        """`{name, parent, rate, ceil, burst, priority, of}`"""
+        return await self._items("/v1/classes")
+
+    async def queue_class(self, name: str) -> Json:
+        return await self._read(_path("/v1/classes", name), {})
+
+    async def put_class(self, name: str, settings: Mapping[str, Any], *, key: str | None = None) -> Json:
+        return await self._write("PUT", _path("/v1/classes", name), settings, key)
+
+    async def patch_class(self, name: str, changes: Mapping[str, Any], *, key: str | None = None) -> Json:
+        """What is not named stays, None takes back; the class is made if there is none."""
+        return await self._write("PATCH", _path("/v1/classes", name), changes, key)
+
+    async def delete_class(self, name: str, *, key: str | None = None) -> None:
+        """Not while classes or queues hang on it."""
+        await self._write("DELETE", _path("/v1/classes", name), None, key)
 
     # --- placement ---
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import heapq
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,6 +31,9 @@ _WINDOW_MIN: Final = 64
 _WINDOW_MAX: Final = 2048
 """Rows looked at in one query; small at first, since a merge opens many streams. The largest takes a millisecond."""
 _GROUPS_MAX: Final = 10_000
+_COUNTING: Final = "groups"
+"""The order of counting, in cursors: no other may go on there."""
+_FINISHED, _FAILED, _OWN_KEEP = range(3)
 _END: Final = (2**62, 2**62)
 
 Place = tuple[int, int]
@@ -68,40 +71,71 @@ def list_tasks(
     out_of_time: OutOfTime = lambda: False,
 ) -> Page:
     """The next page. `sort` is one of SORTS, with `-` for descending."""
-    descending, field = sort.startswith("-"), sort.removeprefix("-")
-    after = None if cursor is None else _place(cursor, sort)
-    if field == "finished_at":
-        wanted = _finished(wanted)
-    steps = _steps(db, wanted, field, after, descending=descending)
-    seqs: list[int] = []
-    place: Place | None = None
-    for step in steps:
-        if len(seqs) == limit:
-            break
-        place = step.place
-        if step.wanted:
-            seqs.append(step.place[1])
-        elif out_of_time():
-            break
-    else:
-        place = None
+    wanted, seqs, place = _read(db, wanted, sort, limit, cursor, out_of_time)
     total = _total(db, wanted, out_of_time) if cursor is None else None
     views = task_views(db, seqs)
     return Page(tuple(views), None if place is None else _cursor(place, sort), total)
 
 
-def count_groups(db: sqlite3.Connection, wanted: TaskFilter, by: str, out_of_time: OutOfTime = lambda: False) -> Groups:
-    """How many tasks of each value, the most first; out of time, those of the youngest tasks."""
-    column = GROUPS[by]
+def list_ids(
+    db: sqlite3.Connection, wanted: TaskFilter, *, limit: int, cursor: str | None, out_of_time: OutOfTime
+) -> tuple[list[str], str | None]:
+    """The newest first; as list_tasks, for who needs no more of them."""
+    sort = "-created_at"
+    _, seqs, place = _read(db, wanted, sort, limit, cursor, out_of_time)
+    sql = "SELECT id FROM task WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC"
+    ids = [row[0] for row in db.execute(sql, (json_list(seqs),))]
+    return ids, None if place is None else _cursor(place, sort)
+
+
+def _read(
+    db: sqlite3.Connection, wanted: TaskFilter, sort: str, limit: int, cursor: str | None, out_of_time: OutOfTime
+) -> tuple[TaskFilter, list[int], Place | None]:
+    """What is listed, in order, and where it goes on; None at the end."""
+    descending, field = sort.startswith("-"), sort.removeprefix("-")
+    after = None if cursor is None else _place(cursor, sort)
+    if field == "finished_at":
+        wanted = _finished(wanted)
+    seqs: list[int] = []
+    place: Place | None = None
+    for step in _steps(db, wanted, field, after, descending=descending):
+        if len(seqs) == limit:
+            return wanted, seqs, place
+        place = step.place
+        if step.wanted:
+            seqs.append(step.place[1])
+        elif out_of_time():
+            return wanted, seqs, place
+    return wanted, seqs, None
+
+
+def count_groups(
+    db: sqlite3.Connection,
+    wanted: TaskFilter,
+    by: str,
+    *,
+    cursor: str | None = None,
+    out_of_time: OutOfTime = lambda: False,
+) -> Groups:
+    """How many tasks of each value, the most first. Out of time, those of some tasks, the youngest first; `cursor` goes on
+    with the others, to be added (`add_groups`)."""
     if by in {"state", "queue"} and wanted.is_counted:
-        counted = _grouped_by_tally(db, wanted, by)
-        complete = True
-    else:
-        counted, complete = _grouped(db, wanted, column, out_of_time)
+        return add_groups([Groups(tuple(Group(*each) for each in _grouped_by_tally(db, wanted, by).items()), None)])
+    counted, place = _grouped(db, wanted, GROUPS[by], cursor, out_of_time)
+    groups = tuple(Group(value, n) for value, n in counted.items())
+    return add_groups([Groups(groups, None if place is None else _cursor(place, _COUNTING))])
+
+
+def add_groups(parts: Sequence[Groups]) -> Groups:
+    """Counts of different tasks, as one; so far as the last of them came."""
+    counted: dict[str | None, int] = {}
+    for part in parts:
+        for group in part.groups:
+            counted[group.value] = counted.get(group.value, 0) + group.count
     ordered = sorted(counted.items(), key=lambda group: (-group[1], group[0] or ""))
-    return Groups(
-        tuple(Group(value, n) for value, n in ordered[:_GROUPS_MAX]), complete and len(ordered) <= _GROUPS_MAX
-    )
+    shown = tuple(Group(value, n) for value, n in ordered[:_GROUPS_MAX])
+    cut_off = len(ordered) > _GROUPS_MAX or any(part.cut_off for part in parts)
+    return Groups(shown, parts[-1].cursor, cut_off)
 
 
 # --- order ---
@@ -136,7 +170,14 @@ def _streams(db: sqlite3.Connection, wanted: TaskFilter, field: str) -> list[_St
         return [_Stream("created_at", "at IS NULL", arrival=True), _Stream("at", "at IS NOT NULL")]
     sql = "SELECT a, b FROM tally WHERE scope = 'kept'" + ("" if wanted.queue is None else " AND a = ?")  # noqa: S608 - text of our own
     ranges = db.execute(sql, () if wanted.queue is None else (wanted.queue,)).fetchall()
-    return [_Stream("finished_at", "queue = ? AND kept = ?", (queue, kept)) for queue, kept in ranges]
+    kept_for = _kept_for(wanted)
+    return [_Stream("finished_at", "queue = ? AND kept = ?", each) for each in ranges if each[1] in kept_for]
+
+
+def _kept_for(wanted: TaskFilter) -> set[int]:
+    """What tasks in these states are kept for (schema: kept)."""
+    states = set(wanted.state or FINISHED)
+    return {_OWN_KEEP} | ({_FAILED} if "failed" in states else set()) | (set() if states == {"failed"} else {_FINISHED})
 
 
 def _created_range(db: sqlite3.Connection, wanted: TaskFilter) -> str:
@@ -300,21 +341,22 @@ def _grouped_by_tally(db: sqlite3.Connection, wanted: TaskFilter, by: str) -> di
 
 
 def _grouped(
-    db: sqlite3.Connection, wanted: TaskFilter, column: str, out_of_time: OutOfTime
-) -> tuple[dict[str | None, int], bool]:
+    db: sqlite3.Connection, wanted: TaskFilter, column: str, cursor: str | None, out_of_time: OutOfTime
+) -> tuple[dict[str | None, int], Place | None]:
+    """What has ended is counted along its own small index, everything else by arrival."""
     counted: dict[str | None, int] = {}
     waiting: list[int] = []
-    complete = True
-    for step in _steps(db, wanted, "created_at", None, descending=True):
+    after = None if cursor is None else _place(cursor, _COUNTING)
+    field = "finished_at" if wanted.state and set(wanted.state) <= set(FINISHED) else "created_at"
+    for step in _steps(db, wanted, field, after, descending=True):
         if step.wanted:
             waiting.append(step.place[1])
         if len(waiting) >= _WINDOW_MAX or not step.wanted:
             _count_values(db, column, waiting, counted)
             if out_of_time():
-                complete = False
-                break
+                return counted, step.place
     _count_values(db, column, waiting, counted)
-    return counted, complete
+    return counted, None
 
 
 def _count_values(db: sqlite3.Connection, column: str, seqs: list[int], counted: dict[str | None, int]) -> None:

@@ -184,12 +184,39 @@ def get_shape(db: sqlite3.Connection, number: int) -> Shape:
 
 def queues(db: sqlite3.Connection, now_ms: int, name: str | None = None) -> list[QueueView]:
     """All queues, or one, with what is in them."""
+    one, values = ("", ()) if name is None else (" AND a = ?", (name,))
     counts: dict[str, dict[str, int]] = {}
-    sql = "SELECT scope, a, b, n FROM tally WHERE scope IN ('state', 'live') AND a = coalesce(?, a)"
-    for scope, queue, state, n in db.execute(sql, (name,)):
+    sql = f"SELECT scope, a, b, n FROM tally WHERE scope IN ('state', 'live'){one}"  # noqa: S608 - text of our own
+    for scope, queue, state, n in db.execute(sql, values):
         counts.setdefault(queue, {})[state if scope == "state" else "live"] = n
-    rows = db.execute("SELECT * FROM queue WHERE name = coalesce(?, name) ORDER BY name", (name,)).fetchall()
+    where = "" if name is None else " WHERE name = ?"
+    rows = db.execute(f"SELECT * FROM queue{where} ORDER BY name", values).fetchall()  # noqa: S608 - text of our own
     return [_queue(db, row, counts.get(row[0], {}), now_ms) for row in rows]
+
+
+def queue_names(db: sqlite3.Connection, after: str, limit: int) -> list[str]:
+    """Some of a list, in order."""
+    rows = db.execute("SELECT name FROM queue WHERE name > ? ORDER BY name LIMIT ?", (after, limit))
+    return [row[0] for row in rows]
+
+
+def count_queues(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM queue").fetchone()[0])
+
+
+def fullest_queues(db: sqlite3.Connection, now_ms: int, at_most: int) -> tuple[list[QueueView], dict[str, int]]:
+    """Those with most unfinished tasks, by name, and the tasks of all others by state."""
+    sql = (
+        "SELECT name FROM queue LEFT JOIN (SELECT a, sum(n) AS n FROM tally WHERE scope = 'state' "
+        "AND b NOT IN ('succeeded', 'failed', 'deleted') GROUP BY a) ON a = name ORDER BY coalesce(n, 0) DESC, name LIMIT ?"
+    )
+    names = sorted(row[0] for row in db.execute(sql, (at_most,)))
+    views = [view for name in names for view in queues(db, now_ms, name)]
+    rest = dict(db.execute("SELECT b, sum(n) FROM tally WHERE scope = 'state' GROUP BY b").fetchall())
+    for view in views:
+        for state, n in view.counts.items():
+            rest[state] -= n
+    return views, {state: n for state, n in rest.items() if n}
 
 
 def _queue(db: sqlite3.Connection, row: tuple[Any, ...], counted: dict[str, int], now_ms: int) -> QueueView:
@@ -246,6 +273,12 @@ def get_session(db: sqlite3.Connection, session: str) -> SessionView | None:
         return None
     name, worker, secret_hash, directory, isolated, opened_at, floor, ended = row
     return SessionView(name, worker, secret_hash, directory, bool(isolated), opened_at, floor, bool(ended))
+
+
+def charged_sessions(db: sqlite3.Connection) -> set[str]:
+    """Sessions that tasks are charged with the end of, and that may yet turn out to live."""
+    rows = db.execute("SELECT value ->> 0 FROM fact WHERE name > 'died/' AND name < 'died0'")
+    return {row[0] for row in rows}
 
 
 # --- schedules, policies, tokens ---

@@ -72,8 +72,10 @@ class Group(Struct, frozen=True):
 
 class Groups(Struct, frozen=True):
     groups: tuple[Group, ...]
-    complete: bool
-    """False: time ran out, and there are more."""
+    cursor: str | None
+    """Time ran out here, and there are more; None: all were counted."""
+    cut_off: bool = False
+    """There are more values than are told."""
 
 
 class QueueView(Struct, frozen=True):

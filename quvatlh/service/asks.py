@@ -56,6 +56,8 @@ class Open(Struct, frozen=True, array_like=True, tag="open"):
     """The executor is a PID namespace: nothing of it outlives it."""
     fresh: bool = False
     """Started for this session: the directory's old executor is no more."""
+    outlived: Name | None = None
+    """The session before, if its executor was found alive after it was over."""
 
 
 class Barrier(Struct, frozen=True, array_like=True, tag="barrier"):

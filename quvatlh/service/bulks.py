@@ -33,7 +33,7 @@ ID_BYTES: Final = 8
 NODE_DIGITS: Final = 8
 
 Verb = Callable[[Sequence[str]], c.AnyCommand]
-"""Ids that were found a moment ago -> the command over them."""
+"""Ids that were found a moment ago -> the command over them, which is answered by Done or Worked."""
 
 
 @dataclass(slots=True)
@@ -54,9 +54,10 @@ class Bulks:
         self._known: OrderedDict[str, _Progress] = OrderedDict()
         peers.handle(KIND, self._asked)
 
-    def start(self, call: Call, wanted: TaskFilter, verb: Verb) -> Bulk:
+    def start(self, call: Call, wanted: TaskFilter, verb: Verb, matched: int = BATCH_MAX + 1) -> Bulk:
+        """`matched`: so many at least, as far as is known before they are walked over."""
         bulk_id = f"b{_mark(self._log.node_id)}-{self._entropy.token(ID_BYTES).hex()}"
-        progress = self._known[bulk_id] = _Progress(BATCH_MAX + 1)
+        progress = self._known[bulk_id] = _Progress(matched)
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
         self._tree.grow(f"bulk {bulk_id}", lambda: self._work(call, wanted, verb, progress))
@@ -116,7 +117,7 @@ class Bulks:
                         return
                     await asyncio.sleep(AGAIN_S)
                     continue
-                if isinstance(written.answer, results.Done):
+                if isinstance(written.answer, results.Done | results.Worked):
                     progress.done += written.answer.done
                 break
             if cursor is None:

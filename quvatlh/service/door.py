@@ -204,6 +204,7 @@ class Door:
             wish.isolated,
             silent=self.is_silent(wish.worker),
             ended=self.is_ended_with(wish),
+            outlived=wish.outlived,
         )
 
     def _new_tasks(self, wish: asks.AddTasks) -> tuple[c.NewTask, ...]:

@@ -32,6 +32,8 @@ from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
+from quvatlh.service.queueing import Queueing
+from quvatlh.service.queues import Queues
 from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
@@ -41,6 +43,7 @@ from quvatlh.service.shapes import Shapes
 from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
+from quvatlh.service.traffic import Traffic
 from quvatlh.service.tree import Tree
 from quvatlh.service.workplace import Craft, Workplace
 from quvatlh.service.writes import Writes
@@ -104,7 +107,9 @@ class NodePool:
         fleet: Fleet,
         explain: Explain,
         balancing: Balancing,
+        queues: Queues,
     ) -> None:
+        self.queueing: Queueing = queues
         self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
         self.readiness, self.metrics = status.readiness, status.metrics
@@ -206,8 +211,10 @@ class Node:
         fleet = Fleet(reads, writes, sources, self.jury)
         explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
         balancing = Balancing(log, peers, self.balancer)
+        traffic = Traffic(clock, lambda: state.time_ms)
+        queues = Queues(reads, writes, bulks, traffic, state, clock)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
-        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
+        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing, queues)
         self._hearers = (
             known,
             self.presence,
@@ -218,6 +225,7 @@ class Node:
             self.balancer,
             self._chores,
             self.tree,
+            traffic,
         )
 
     def start(self) -> None:

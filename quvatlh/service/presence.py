@@ -17,8 +17,9 @@ from typing import Final
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
 from quvatlh.core.limits import LEASE_MS_DEFAULT
-from quvatlh.core.queries import get_session, live_actions, workers
+from quvatlh.core.queries import charged_sessions, get_session, live_actions, workers
 from quvatlh.core.rows import LiveRow, json_list
+from quvatlh.core.verbs import deaths
 from quvatlh.core.views import WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Role, Unavailable
 from quvatlh.service import asks
@@ -188,11 +189,23 @@ class Presence:
         """Proposed again until they are decided, also when a beat has come meanwhile."""
         over = [each for each in live if each.token in self._condemned or self._is_over(each)]
         self._condemned = {each.token: each.session for each in over}
-        losses = tuple(c.Loss(each.token, died=self.silence_s(each.session) > SILENT_S) for each in over)
+        suspects = self._suspects(live, {each.session for each in over})
+        losses = tuple(c.Loss(each.token, died=each.token in suspects) for each in over)
         return [c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000)]
+
+    def _suspects(self, live: list[LiveRow], sessions: set[str]) -> set[int]:
+        """What may have ended its worker, as far as that is silent: it is told otherwise when it is heard again."""
+        slots = {view.session: view.facts.slots for view in self.workers().values()}
+        found: set[int] = set()
+        for session in sessions:
+            if self.silence_s(session) > SILENT_S:
+                actions = [each for each in live if each.session == session]
+                found |= deaths.suspects(actions, slots.get(session, 0))
+        return found
 
     def _changes(self, live: list[LiveRow]) -> list[c.AnyCommand]:
         owning = {each.session for each in live if not self._is_over(each)}
+        charged = charged_sessions(self._state.db)
         found: list[c.AnyCommand] = []
         for view in self.workers().values():
             if view.session is None:
@@ -200,9 +213,15 @@ class Presence:
             silent = self.silence_s(view.session) > SILENT_S
             if silent and view.session not in owning:
                 found.append(c.EndSession(view.session))
-            elif silent != (view.state == "lost"):
-                found.append(c.Presence(view.name, view.session, up=not silent))
+            elif silent != (view.state == "lost") or (view.session in charged and self._is_heard(view.session)):
+                heard = self._is_heard(view.session)
+                found.append(c.Presence(view.name, view.session, up=not silent, heard=heard))
         return found
+
+    def _is_heard(self, session: str) -> bool:
+        """By this master itself, not by the grace of its election."""
+        at = self._heard.get(session)
+        return at is not None and self._clock.boot() - at <= SILENT_S
 
     def _is_over(self, action: LiveRow) -> bool:
         return self.silence_s(action.session) > _lease_s(action)

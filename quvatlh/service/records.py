@@ -20,6 +20,7 @@ def task(view: TaskView) -> Json:
         "state": row.state,
         "created_at_ms": row.created_at,
         "at_ms": row.created_at if row.at is None else row.at,
+        "due_at_ms": row.due_at,
         "expires_ms": row.expires_at,
         "started_at_ms": row.started_at,
         "finished_at_ms": row.finished_at,

@@ -104,6 +104,8 @@ class Session:
         self._beat_now = asyncio.Event()
         self._doomed = False
         """The executor outlived its session."""
+        self._outlived: str | None = None
+        """That session, until there is a new one: the master may have taken its silence for death."""
         self._closing = False
 
     @property
@@ -156,6 +158,7 @@ class Session:
         """By the word of the cluster."""
         if self.id == session:
             self._doomed = True
+            self._outlived = session
             self._end(last=None)
 
     def gone(self, why: str) -> None:
@@ -196,7 +199,16 @@ class Session:
 
     async def _open(self, life: Life) -> None:
         secret = secret_hash(life.secret)
-        wish = asks.Open(self.worker, life.session, secret, self._directory, self.facts, life.isolated, fresh=True)
+        wish = asks.Open(
+            self.worker,
+            life.session,
+            secret,
+            self._directory,
+            self.facts,
+            life.isolated,
+            fresh=True,
+            outlived=self._outlived,
+        )
         try:
             floor = await self._seat.open(wish)
         except Refusal as refusal:
@@ -207,6 +219,7 @@ class Session:
         except LogError:
             await self._pause(AGAIN_S)
             return
+        self._outlived = None
         if self._life is life and not self._closing:
             self._begin(life, floor)
 

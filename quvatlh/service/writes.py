@@ -71,7 +71,8 @@ class Writes:
                 await self._check_worker(call, turn.to)
             ids = await self._reads.matching(call, which, BATCH_MAX + 1)
             if len(ids) > BATCH_MAX:
-                return self._bulks.start(call, which, lambda some: command(some, strict=False))
+                count = await self._reads.count(call, which)
+                return self._bulks.start(call, which, lambda some: command(some, strict=False), count or len(ids))
         else:
             ids = list(dict.fromkeys(which))
             if len(ids) > BATCH_MAX:

@@ -84,16 +84,22 @@ def fits(answer_schema: str, value: object) -> None:
     jsonschema_rs.validator_for(schema_at({"$ref": f"#/components/schemas/{answer_schema}"})).validate(value)
 
 
+NAMED = {"tokens": "root", "workers": "one", "policies": "p", "queues": "q", "classes": "c"}
+"""What there is one of, by the collection it is in."""
+
+
 async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     client = node.client
     fits("Added", (await client.add({"work": WORK, "id": "a", "retry": {"attempts": 2}})).json)
     await client.ask("PUT", "/v1/policies/p", {"source": "return true"})
+    await client.ask("PUT", "/v1/queues/q", {"rate": "100/m", "unique": {}, "retry": {}, "lease": "3s"})
+    await client.ask("PUT", "/v1/classes/c", {"rate": 3, "ceil": 4.5})
     announced = dict.fromkeys(("task", "action", "group", "name", "worker"), "a")
     node.pool.announced = [{**announced, "at_ms": 1, "data": {"port_ms": 1}}]
     for route in ROUTES:
         name = route.answers.get(200, "")
         if route.method == "GET" and name in SCHEMAS and "bulk" not in route.path and "result" not in route.path:
-            name_of = {"tokens": "root", "workers": "one", "policies": "p"}.get((route.path + "//").split("/")[2], "")
+            name_of = NAMED.get((route.path + "//").split("/")[2], "")
             path = route.path.replace("{id}", "a").replace("{name}", name_of)
             answer = await client.get(path)
             assert answer.status == 200, path
@@ -114,6 +120,16 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
         "delete": {},
     }.items():
         fits("Done", (await client.ask("POST", f"/v1/tasks/{verb}", {"ids": ["a"], **more})).json)
+    for path, answer_schema in (
+        ("queues/q/pause", "Queue"),
+        ("queues/q/resume", "Queue"),
+        ("queues/default/purge", "Done"),
+    ):
+        fits(answer_schema, (await client.ask("POST", f"/v1/{path}")).json)
+    fits("Queue", (await client.ask("PATCH", "/v1/queues/q", {"limit": None})).json)
+    fits("Class", (await client.ask("PATCH", "/v1/classes/c", {"ceil": None})).json)
+    fits("Deleted", (await client.ask("DELETE", "/v1/queues/q")).json)
+    fits("Deleted", (await client.ask("DELETE", "/v1/classes/c")).json)
     fits("Deleted", (await client.ask("DELETE", "/v1/policies/p")).json)
     assert (await client.get("/openapi.json")).json == DOCUMENT
 
@@ -176,7 +192,7 @@ def addresses(path: str, operation: dict[str, Any]) -> st.SearchStrategy[str]:
     query = {
         p["name"]: fitting(p["schema"]) | st.text(max_size=6) for p in operation["parameters"] if p["in"] == "query"
     }
-    inside = st.text(min_size=1, max_size=8) | st.sampled_from(["a", "n1", "root", "b1", "one", "p"])
+    inside = st.text(min_size=1, max_size=8) | st.sampled_from(["a", "n1", "root", "b1", "one", "p", "default", "q"])
 
     def written(drawn: tuple[dict[str, Any], list[str]]) -> str:
         pairs, names = drawn

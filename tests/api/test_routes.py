@@ -264,6 +264,46 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"at": "5m"}}, 400, "invalid", "set.at must be a time"),
     ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {"limit": 0}}, 400, "invalid", "set.limit must be"),
     ("GET", "/v1/tasks/none/explain", None, 404, "not_found", "there is no task none"),
+    ("GET", "/v1/queues?limit=0", None, 400, "invalid", "limit must be a whole number from 1 to 1000"),
+    ("GET", "/v1/queues/none", None, 404, "not_found", "there is no queue none"),
+    ("PUT", "/v1/queues/q", {"limit": -1}, 400, "invalid", "limit must be a whole number from 0"),
+    ("PUT", "/v1/queues/q", {"limitt": 1}, 400, "unknown_field", "limitt is not a known field; did you mean limit?"),
+    ("PUT", "/v1/queues/q", {"limit_per_key": 2**31}, 400, "invalid", "limit_per_key must be a whole number"),
+    ("PUT", "/v1/queues/q", {"limit_per_worker": 1.5}, 400, "invalid", "limit_per_worker must be a whole number"),
+    ("PUT", "/v1/queues/q", {"weight": 0}, 400, "invalid", "weight must be a whole number from 1 to 1000000"),
+    ("PUT", "/v1/queues/q", {"rate": 100}, 400, "invalid", "rate must be a rate such as 100/m, 5/s or 1/30s, not 100"),
+    ("PUT", "/v1/queues/q", {"rate": "100/y"}, 400, "invalid", "rate must be a rate such as 100/m"),
+    ("PUT", "/v1/queues/q", {"rate": "0/m"}, 400, "invalid", "rate must be of 1 to 2147483647"),
+    ("PUT", "/v1/queues/q", {"rate": "1/2d"}, 400, "invalid", "rate must be in 1ms to 1d"),
+    ("PUT", "/v1/queues/q", {"burst": 0}, 400, "invalid", "burst must be a whole number from 1"),
+    ("PUT", "/v1/queues/q", {"paused": "yes"}, 400, "invalid", "paused must be true or false"),
+    ("PUT", "/v1/queues/q", {"discipline": "lifo"}, 400, "invalid", "unknown discipline"),
+    ("PUT", "/v1/queues/q", {"class": "none"}, 400, "invalid", "unknown class"),
+    ("PUT", "/v1/queues/q", {"lease": "2h"}, 400, "invalid", "lease must be from 1000ms to 3600000ms"),
+    ("PUT", "/v1/queues/q", {"keep": {"days": 1}}, 400, "unknown_field", "keep.days is not a known field"),
+    ("PUT", "/v1/queues/q", {"workers": "a"}, 400, "invalid", "workers must be a list"),
+    ("PUT", "/v1/queues/q", {"retry": {"attempts": 0}}, 400, "invalid", "retry.attempts must be a whole number from 1"),
+    ("PUT", "/v1/queues/q", {"unique": {"while": "5x"}}, 400, "invalid", "unique.while must be queued, active, unfin"),
+    ("PUT", "/v1/queues/a%2Fb", {}, 400, "invalid", "name must not hold '/'"),
+    ("PATCH", "/v1/queues/q", {}, 400, "invalid", "must name at least one of discipline, weight, limit"),
+    ("PATCH", "/v1/queues/q", {"limit": "x"}, 400, "invalid", "limit must be a whole number"),
+    ("DELETE", "/v1/queues/none", None, 404, "not_found", "there is no queue none"),
+    ("DELETE", "/v1/queues/default", None, 409, "not_empty", "queue default has tasks"),
+    ("POST", "/v1/queues/a%2Fb/pause", None, 400, "invalid", "name must not hold '/'"),
+    ("POST", "/v1/queues/q/resume?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("POST", "/v1/queues/none/purge", None, 404, "not_found", "there is no queue none"),
+    ("POST", "/v1/queues/default/purge", {"states": []}, 400, "invalid", "states must have 1 to 6 items"),
+    ("POST", "/v1/queues/default/purge", {"states": ["running"]}, 400, "invalid", "states[0] must be one of sched"),
+    ("POST", "/v1/queues/default/purge", {"state": "failed"}, 400, "unknown_field", "did you mean states?"),
+    ("GET", "/v1/classes?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/classes/none", None, 404, "not_found", "there is no class none"),
+    ("PUT", "/v1/classes/c", {"parent": "none"}, 400, "invalid", "the class does not fit into the tree"),
+    ("PUT", "/v1/classes/c", {"rate": -1}, 400, "invalid", "rate must be a number of slots, or a rate such as 100/m"),
+    ("PUT", "/v1/classes/c", {"rate": "1/d"}, 400, "invalid", "rate must be at least one in a thousand seconds"),
+    ("PUT", "/v1/classes/c", {"rate": 5, "ceil": 4}, 400, "invalid", "ceil is below the rate"),
+    ("PUT", "/v1/classes/c", {"of": "bytes"}, 400, "invalid", "of must be one of slots, starts"),
+    ("PATCH", "/v1/classes/c", {}, 400, "invalid", "must name at least one of parent, rate"),
+    ("DELETE", "/v1/classes/none", None, 404, "not_found", "there is no class none"),
     ("GET", "/v1/workers?x=1", None, 400, "unknown_field", "x is not a known parameter"),
     ("GET", "/v1/workers/two", None, 404, "not_found", "there is no worker two"),
     ("GET", "/v1/workers/a%2Fb", None, 404, "not_found", "there is no worker 'a/b'"),
@@ -337,6 +377,8 @@ async def test_a_bad_request_is_told_what_is_wrong_and_changes_nothing(
     before = (
         dict(node.pool.records["a"]),
         dict(node.pool.crew),
+        dict(node.pool.queueing.settings),
+        dict(node.pool.queueing.tree),
         node.pool.index,
         len(node.pool.records),
         len(node.pool.members),
@@ -347,8 +389,10 @@ async def test_a_bad_request_is_told_what_is_wrong_and_changes_nothing(
     assert words in problem["detail"]
     assert (problem["status"], problem["type"]) == (status, f"urn:quvatlh:problem:{code}")
     assert problem.keys() == {"type", "title", "status", "code", "detail", "errors"}
-    pool = node.pool
-    assert before == (pool.records["a"], pool.crew, pool.index, len(pool.records), len(pool.members))
+    pool, queues = node.pool, node.pool.queueing
+    queues.settings.pop("default", None)  # made on first use, by whoever looks
+    known = (pool.records["a"], pool.crew, queues.settings, queues.tree)
+    assert before == (*known, pool.index, len(pool.records), len(pool.members))
     assert not node.broken
 
 

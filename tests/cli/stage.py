@@ -64,10 +64,11 @@ class StagePool(FakePool):
         return dict(found)
 
     def tell(self, words: list[str]) -> None:
-        """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `retry ID CODE [THEN...]`, `delete ID`, `when-waited ID ...`,
+        """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `retry ID CODE [THEN...]`, `back-off ID CODE SPAN`,
+        `delete ID`, `when-waited ID ...`,
         or about
         the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `log-begins N`; about workers:
-        `worker NAME SLOTS TAG...`, `lost NAME`, `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
+        `worker NAME SLOTS TAG...`, `lost NAME`, `rates QUEUE JSON`, `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
         match words:
             case ["start", task_id]:
                 self._start(self.records[task_id])
@@ -81,6 +82,8 @@ class StagePool(FakePool):
                 self._fail_once(self.records[task_id], int(code))
                 if rest:
                     self.at_wait[task_id] = rest
+            case ["back-off", task_id, code, span]:
+                self._back_off(self.records[task_id], int(code), duration_ms(span))
             case ["delete", task_id]:
                 self.finish(task_id, state="deleted")
             case ["when-waited", task_id, *rest]:
@@ -93,7 +96,7 @@ class StagePool(FakePool):
             case ["later", span]:
                 self.now_ms += duration_ms(span)
             case ["bulk-above", number]:
-                self.bulk_above = int(number)
+                self.bulk_above = self.queueing.bulk_above = int(number)
             case ["stuck", code]:
                 self.stuck = code
             case ["unstuck"]:
@@ -107,6 +110,8 @@ class StagePool(FakePool):
 
     def _place(self, words: list[str]) -> None:
         match words:
+            case ["rates", name, text]:
+                self.queueing.rates[name] = json.loads(text)
             case ["worker", name, slots, *tags]:
                 self.crew[name] = worker(name, int(slots), *tags)
             case ["lost", name]:
@@ -151,6 +156,13 @@ class StagePool(FakePool):
         error = {"code": "exit_code", "text": f"ended with exit status {code}"}
         record["actions"][-1] |= {"state": "failed", "exit_code": code, "finished_at_ms": self.now_ms, "error": error}
         self._start(record)
+
+    def _back_off(self, record: Json, code: int, wait_ms: int) -> None:
+        """One attempt failed, and the next one waits."""
+        error = {"code": "exit", "text": f"exit status {code}"}
+        record["actions"][-1] |= {"state": "failed", "exit_code": code, "finished_at_ms": self.now_ms, "error": error}
+        record |= {"state": "retrying", "due_at_ms": self.now_ms + wait_ms, "error": error}
+        self._tell("task.retrying", record)
 
     def _end(self, record: Json, state: str, code: int) -> None:
         record["actions"][-1] |= {"state": state, "exit_code": code, "finished_at_ms": self.now_ms}

@@ -1,4 +1,4 @@
-"""What a shell is offered for names of workers and policies."""
+"""What a shell is offered for names of workers, policies, queues and classes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from quvatlh.cli.main import main
+from quvatlh.core.model import HtbClass, QueueSettings
 from tests.cli.stage import Stage
 from tests.fakes.pool import TOKEN
 
@@ -32,6 +33,14 @@ def test_names_are_those_that_the_node_knows(stage: Stage) -> None:
     assert offered("worker", "show", typed="g") == ["gpu-1"]
     assert offered("move", "a", "--to", typed="o") == ["one"]
     assert offered("policy", "show", typed="n") == ["near"]
+    stage.call(lambda: stage.pool.queueing.settings.update(mail=QueueSettings(), maps=QueueSettings()))
+    stage.call(lambda: stage.pool.queueing.tree.update(top=HtbClass()))
+    assert offered("queue", "set", typed="ma") == ["mail", "maps"]
+    assert offered("queue", "pause", "mail", typed="map") == ["maps"]
+    for command in ("add", "ls", "move"):
+        assert offered(command, "--queue", typed="mai") == ["mail"]
+    assert offered("class", "show") == ["top"]
+    assert offered("queue", "set", "mail", "--class", typed="t") == ["top"]
     assert offered("add", "--policy", typed="x") == []
     assert offered("drain", "--token", "wrong") == []
 

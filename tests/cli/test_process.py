@@ -65,7 +65,7 @@ def test_a_reader_that_has_enough_is_no_failure_worth_a_word(stage: Stage) -> No
 
 
 def test_a_shell_completes_commands_and_values(stage: Stage) -> None:
-    environ = os.environ | {"_QUVATLH_COMPLETE": "bash_complete", "COMP_WORDS": "quvatlh cl", "COMP_CWORD": "1"}
+    environ = os.environ | {"_QUVATLH_COMPLETE": "bash_complete", "COMP_WORDS": "quvatlh clu", "COMP_CWORD": "1"}
     done = subprocess.run(COMMAND, env=environ, capture_output=True, text=True, timeout=30, check=False)
     assert done.stdout == "plain,cluster\n"
     environ |= {"COMP_WORDS": "quvatlh logs --stream ", "COMP_CWORD": "3"}

@@ -158,7 +158,8 @@ class Chaos:
         chance, name = self.chance, self.chance.choice(QUEUES)
         if chance.random() < 0.2:
             states = ("scheduled", "pending", "retrying", "succeeded", "failed", "deleted", "running")
-            return c.PurgeQueue(name, tuple(chance.sample(states, 3)), 2)  # type: ignore[arg-type]
+            some = tuple(self.some("id", "task", 3)) if chance.random() < 0.5 else None
+            return c.PurgeQueue(name, tuple(chance.sample(states, 3)), 2, some)  # type: ignore[arg-type]
         settings = QueueSettings(
             discipline=chance.choice(["priority", "fifo"]),
             limit=self.maybe(chance.randint(0, 4)),
@@ -189,7 +190,8 @@ class Chaos:
         name, kind = self.chance.choice(("w1", "w2")), self.chance.randrange(4)
         session = self.table.db.execute("SELECT session FROM worker WHERE name = ?", (name,)).fetchone()[0] or "-"
         if kind == 0:
-            return c.Presence(name, session, self.chance.random() < 0.7)
+            up = self.chance.random() < 0.7
+            return c.Presence(name, session, up, heard=up and self.chance.random() < 0.5)
         if kind == 1:
             wish = self.chance.random() < 0.2
             leaves = self.chance.random() < 0.3

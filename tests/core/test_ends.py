@@ -11,7 +11,7 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core import limits, queries
 from quvatlh.core.backoff import delay_ms, rest_ms
-from quvatlh.core.model import QueueSettings, Retry
+from quvatlh.core.model import QueueSettings, Retry, WorkerFacts
 from quvatlh.core.results import Done
 from tests.core.table import Table
 
@@ -118,6 +118,59 @@ def test_three_workers_that_died_with_it_make_it_poison_and_living_ones_do_not_c
         assert table.state("t") == "pending"
     table.do(c.Lost((c.Loss(table.award("t")),)))
     assert (table.state("t"), table.value("t", "error"), table.value("t", "attempts")) == ("failed", "poison", 4)
+
+
+def test_a_worker_that_was_only_cut_off_takes_its_deaths_back(table: Table) -> None:
+    table.add("t")
+    for n in range(4):
+        token = table.award("t", session=table_session(table))
+        table.do(c.Lost((c.Loss(token, died=True),)))
+        assert (table.state("t"), table.value("t", "deaths")) == ("pending", 1)
+        old = table_session(table)
+        table.do(c.EndSession(old))
+        table.do(c.OpenSession("w1", f"s{n}", b"x" * 32, "d-w1", WorkerFacts("n"), silent=True, outlived=old))
+        assert table.value("t", "deaths") == 0
+    assert table.value("t", "attempts") == 4
+
+
+def table_session(table: Table) -> str:
+    return str(table.db.execute("SELECT session FROM worker WHERE name = 'w1'").fetchone()[0])
+
+
+def test_a_worker_that_is_heard_again_takes_its_deaths_back_and_its_next_executor_does_not(table: Table) -> None:
+    table.add("t")
+    table.do(c.Lost((c.Loss(table.award("t"), died=True),)))
+    table.do(c.Presence("w1", "s-w1", up=True))
+    assert table.value("t", "deaths") == 1, "it is taken for up, and was not heard"
+    table.do(c.Presence("w1", "s-w1", up=True, heard=True))
+    assert table.value("t", "deaths") == 0
+    table.do(c.Lost((c.Loss(table.award("t"), died=True),)))
+    table.do(c.EndSession("s-w1"))
+    table.do(c.OpenSession("w1", "next", b"x" * 32, "d-w1", WorkerFacts("n"), silent=True))
+    table.do(c.Presence("w1", "next", up=True, heard=True))
+    assert table.value("t", "deaths") == 1
+    assert table.db.execute("SELECT * FROM fact WHERE name LIKE 'died/%'").fetchall() == []
+
+
+def test_evidence_counts_for_its_own_session_alone_and_not_for_what_is_poison_by_then(table: Table) -> None:
+    for name in ("t", "u"):
+        table.add(name)
+    for _ in range(3):
+        table.do(c.Lost((c.Loss(table.award("t"), died=True),)))
+    table.do(c.Lost((c.Loss(table.award("u"), died=True),)))
+    table.do(c.EndSession("s-w1"))
+    table.do(c.OpenSession("w1", "next", b"x" * 32, "d-w1", WorkerFacts("n"), silent=True, outlived="other"))
+    assert table.value("u", "deaths") == 1
+    assert (table.state("t"), table.value("t", "error")) == ("failed", "poison")
+
+
+def test_what_waited_behind_the_slots_has_ended_no_worker(table: Table) -> None:
+    facts = WorkerFacts("n", slots=2)
+    table.do(c.OpenSession("iso", "s1", b"x" * 32, "d", facts, isolated=True, silent=True))
+    tokens = [table.award(table.add(f"t{n}"), "iso", "s1") for n in range(5)]
+    table.start(tokens[3], "s1")
+    table.do(c.OpenSession("iso", "s2", b"x" * 32, "d", facts, isolated=True, silent=True, ended=True))
+    assert [table.value(f"t{n}", "deaths") for n in range(5)] == [1, 1, 0, 1, 0]
 
 
 def test_a_lost_task_keeps_its_place(table: Table) -> None:

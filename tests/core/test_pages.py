@@ -13,7 +13,8 @@ from quvatlh.core import commands as c
 from quvatlh.core import pages
 from quvatlh.core.filters import TaskFilter, condition
 from quvatlh.core.model import FINISHED, UNFINISHED, Work
-from quvatlh.core.pages import BadCursor, count_groups, list_tasks
+from quvatlh.core.pages import BadCursor, add_groups, count_groups, list_ids, list_tasks
+from quvatlh.core.views import Groups
 from tests.core.table import Table
 from tests.core.test_disorder import QUEUES, Chaos
 
@@ -102,6 +103,14 @@ def test_pages_together_are_the_whole_list(
         assert total == len(expected)
 
 
+def counted(table: Table, wanted: TaskFilter, by: str, *, hurry: bool) -> Groups:
+    """In a hurry: piece by piece."""
+    parts = [count_groups(table.db, wanted, by, out_of_time=lambda: hurry)]
+    while parts[-1].cursor is not None:
+        parts.append(count_groups(table.db, wanted, by, cursor=parts[-1].cursor, out_of_time=lambda: hurry))
+    return add_groups(parts)
+
+
 @pytest.mark.parametrize("by", pages.GROUPS)
 def test_groups_count_what_a_whole_scan_counts(by: str, table: Table) -> None:
     chance = random.Random(by)
@@ -110,11 +119,26 @@ def test_groups_count_what_a_whole_scan_counts(by: str, table: Table) -> None:
         sql, values = condition(wanted)
         column = pages.GROUPS[by]
         rows = table.db.execute(f"SELECT {column}, count(*) FROM task WHERE {sql} GROUP BY 1", values)
-        found = count_groups(table.db, wanted, by)
-        assert found.complete
+        found = counted(table, wanted, by, hurry=chance.random() < 0.5)
         assert {group.value: group.count for group in found.groups} == dict(rows.fetchall())
         counts = [group.count for group in found.groups]
         assert counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+def test_ids_are_those_of_the_tasks(hurry: bool, table: Table) -> None:
+    chance = random.Random(hurry)
+    for _ in range(20):
+        wanted = some_filter(chance, table)
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            limit = chance.choice([1, 7, 100])
+            some, cursor = list_ids(table.db, wanted, limit=limit, cursor=cursor, out_of_time=lambda: hurry)
+            found += some
+            if cursor is None:
+                break
+        assert found == whole(table, wanted, "-created_at")
 
 
 def test_a_page_that_runs_out_of_time_ends_early_with_a_place_to_go_on(table: Table) -> None:
@@ -122,7 +146,7 @@ def test_a_page_that_runs_out_of_time_ends_early_with_a_place_to_go_on(table: Ta
     assert page.items == ()
     assert page.cursor is not None
     assert page.total is None
-    assert not count_groups(table.db, TaskFilter(group="default"), "name", lambda: True).complete
+    assert count_groups(table.db, TaskFilter(group="default"), "name", out_of_time=lambda: True).cursor is not None
 
 
 @pytest.mark.parametrize("cursor", ["", "?", "AAAA", "WzEsMiwzXQ"])

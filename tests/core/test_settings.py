@@ -9,7 +9,7 @@ import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.core import queries
-from quvatlh.core.commands import QueueChanges
+from quvatlh.core.commands import ClassChanges, QueueChanges
 from quvatlh.core.model import Code, HtbClass, QueueSettings, Rate, Retry, ScheduleSpec, TaskSpec, TaskState, TokenScope
 from quvatlh.core.results import Ok, Versioned, Worked
 from tests.core.table import WORK, Table
@@ -73,7 +73,53 @@ def test_purge_goes_piece_by_piece_and_leaves_the_active_alone(table: Table) -> 
     assert table.do(c.PurgeQueue("none")).code == "not_found"
 
 
+def test_purge_of_what_was_found_takes_only_what_is_so_still(table: Table) -> None:
+    """Who found them may be late: what runs by now, waits elsewhere or was asked for in another state stays."""
+    for name in ("waits", "runs", "fails", "other"):
+        table.add(name, queue="elsewhere" if name == "other" else "q", retry=Retry(attempts=1))
+    table.start(table.award("runs"))
+    table.finish(table.award("fails"), how=1, exit_code=1)
+    found = ("waits", "runs", "fails", "other", "never")
+    assert table.do(c.PurgeQueue("q", ids=found)) == Worked(1, more=False)
+    assert [table.state(name) for name in found[:4]] == ["deleted", "running", "failed", "pending"]
+    assert table.do(c.PurgeQueue("q", ("failed", "deleted"), ids=found)) == Worked(2, more=False)
+    assert table.db.execute("SELECT id FROM task ORDER BY id").fetchall() == [("other",), ("runs",)]
+
+
+def test_purge_takes_a_service_that_rests(table: Table) -> None:
+    table.add("s", queue="q", kind="service")
+    table.finish(table.award("s"))
+    assert (table.state("s"), table.value("s", "ready")) == ("pending", 0)
+    assert table.do(c.PurgeQueue("q")) == Worked(1, more=False)
+    assert table.state("s") == "deleted"
+
+
+def test_a_queue_that_is_not_empty_says_of_what(table: Table) -> None:
+    table.add("a", queue="q")
+    table.running("b", queue="q")
+    rejection = table.do(c.DeleteQueue("q"))
+    assert (rejection.code, "1 pending, 1 running" in rejection.detail) == ("not_empty", True)
+
+
 # --- classes ---
+
+
+def test_patch_of_a_class_merges_and_makes_it(table: Table) -> None:
+    assert table.do(c.PatchClass("a", ClassChanges(rate_milli=3000))) == Ok()
+    assert table.do(c.PatchClass("a", ClassChanges(priority=2, ceil_milli=5000))) == Ok()
+    assert queries.classes(table.db)[0].settings == HtbClass(rate_milli=3000, ceil_milli=5000, priority=2)
+    assert table.do(c.PatchClass("a", ClassChanges(ceil_milli=1))).errors[0].path == "ceil"
+    assert table.do(c.PatchClass("a", ClassChanges(ceil_milli=None))) == Ok()
+    assert queries.classes(table.db)[0].settings == HtbClass(rate_milli=3000, priority=2)
+
+
+def test_the_tree_of_classes_has_a_bound_whichever_end_grows(table: Table) -> None:
+    for n in range(16):
+        assert table.do(c.PutClass(f"c{n}", HtbClass(parent=f"c{n - 1}" if n else None))) == Ok()
+    assert "deeper than 16" in table.do(c.PutClass("leaf", HtbClass(parent="c15"))).errors[0].message
+    table.do(c.PutClass("root", HtbClass()))
+    assert "deeper than 16" in table.do(c.PutClass("c0", HtbClass(parent="root"))).errors[0].message
+    assert table.do(c.PutClass("c1", HtbClass(parent="root"))) == Ok()
 
 
 @pytest.mark.parametrize(
@@ -84,6 +130,10 @@ def test_purge_goes_piece_by_piece_and_leaves_the_active_alone(table: Table) -> 
         ("root", HtbClass(parent="leaf", rate_milli=40), "parent"),
         ("root", HtbClass(rate_milli=30), "rate"),
         ("other", HtbClass(parent="root", rate_milli=61), "rate"),
+        ("other", HtbClass(parent="root", of="starts"), "of"),
+        ("root", HtbClass(rate_milli=100, of="starts"), "of"),
+        ("root", HtbClass(parent="root", rate_milli=100), "parent"),
+        ("new", HtbClass(parent="new"), "parent"),
     ],
 )
 def test_a_class_that_does_not_fit_into_the_tree_is_refused(

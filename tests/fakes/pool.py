@@ -37,6 +37,7 @@ from quvatlh.service.pool import (
 from quvatlh.service.wire import Line
 from tests.fakes.gate import known
 from tests.fakes.market import FINISHED, FakeMarket
+from tests.fakes.queues import FakeQueues
 
 TOKEN = "the-token-of-these-tests"
 HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0}
@@ -45,13 +46,14 @@ HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:
 class FakePool(FakeMarket):
     def __init__(self, *, bulk_above: int = 1000, events_kept: int = 100_000) -> None:
         super().__init__()
+        self.queueing = FakeQueues(self)
         self.unique: dict[tuple[str, str], str] = {}
         self.happened: list[StreamEvent] = []
         self.forgotten = 0
         """Index up to which events are no longer kept."""
         self.events_kept = events_kept
         self.bulk_above = bulk_above
-        self.bulks: dict[str, Json] = {}
+        self.bulks = self.queueing.bulks
         self.members = {"n1": dict(HERE)}
         self.outputs: dict[tuple[str, Output], bytes] = {}
         self.output_error: BaseException | None = None
@@ -237,6 +239,7 @@ class FakePool(FakeMarket):
             "state": "scheduled" if at_ms > self.now_ms else "pending",
             "created_at_ms": self.now_ms,
             "at_ms": at_ms,
+            "due_at_ms": at_ms if at_ms > self.now_ms else None,
             "attempts": 0,
             "actions": [],
         }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core import limits
 from quvatlh.core.queries import announcements, live_actions
 from quvatlh.ports import RunError
 from quvatlh.service import asks
@@ -451,3 +452,84 @@ async def test_a_worker_silent_for_longer_than_a_tasks_lease_gets_none_of_it(tmp
         assert (record["state"], record["attempts"]) == ("pending", 0)
         await stand.node.session.beat()
         await stand.until_state(short, "running")
+
+
+# --- whom tasks have killed ---
+
+
+def deaths(stand: Stand, task: str) -> int:
+    return int(stand.machine.db.execute("SELECT deaths FROM task WHERE id = ?", (task,)).fetchone()[0])
+
+
+async def test_a_worker_that_is_cut_off_again_and_again_makes_no_task_poison(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=1) as (master, follower, switchboard):
+        await follower.working()
+        task = await master.add(tags=["node=n2"])
+        for _ in range(limits.DEATHS_MAX + 1):
+            await master.until_state(task, "running")
+            process = follower.process
+            switchboard.cut("n2")
+            master.clock.advance(SILENT_S + ELECTION_S + 0.1)
+            await master.node.session.beat()
+            await master.node.presence._look()
+            await master.node.presence._look()
+            assert (master.peek(task), deaths(master, task)) == ("pending", 1), "as far as anybody knows by then"
+            switchboard.heal()
+            await follower.until(lambda: not process.alive)  # noqa: B023 - awaited at once
+            await follower.working()
+            assert deaths(master, task) == 0
+        assert follower.peek(task) in {"pending", "claimed", "running"}
+
+
+async def test_a_session_that_lives_on_takes_its_deaths_back_when_it_is_heard(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=2) as (master, follower, switchboard):
+        await follower.working()
+        await master.until_state(await master.add(tags=["node=n2"], lease_ms=60_000), "running")
+        task = await master.add(tags=["node=n2"])
+        await master.until_state(task, "running")
+        session = follower.node.session.id
+        switchboard.cut("n2")
+        master.clock.advance(SILENT_S + ELECTION_S + 0.1)
+        await master.node.session.beat()
+        await master.node.presence._look()
+        assert deaths(master, task) == 1
+        switchboard.heal()
+        await master.until(lambda: deaths(master, task) == 0)
+        assert follower.node.session.id == session
+
+
+async def test_a_new_masters_grace_is_no_sign_of_life(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=2) as (master, follower, switchboard):
+        await follower.working()
+        await master.until_state(await master.add(tags=["node=n2"], lease_ms=60_000), "running")
+        task = await master.add(tags=["node=n2"])
+        await master.until_state(task, "running")
+        switchboard.cut("n2")
+        master.clock.advance(SILENT_S + ELECTION_S + 0.1)
+        await master.node.session.beat()
+        await master.node.presence._look()
+        await master.node.presence._look()
+        master.log.depose(None)
+        master.log.elect()
+        await master.node.presence._look()
+        assert [each["state"] for each in await master.pool.workers(asked())] == ["up", "up"]
+        assert deaths(master, task) == 1
+
+
+async def test_three_executors_that_ended_with_it_make_a_task_poison_and_not_what_waited_behind_it(
+    tmp_path: Path,
+) -> None:
+    async with one(tmp_path, slots=1, isolated=True) as stand:
+        await stand.working()
+        task = await stand.add()
+        await stand.until_state(task, "running")
+        behind = await stand.add()
+        for _ in range(limits.DEATHS_MAX):
+            await stand.until_state(task, "running")
+            await stand.claim(behind)
+            await died(stand)
+            stand.clock.advance(SILENT_S + ELECTION_S + 0.1)
+            await stand.working()
+        record = await stand.pool.task(asked(), task)
+        assert (record["state"], record["error"]["code"]) == ("failed", "poison")
+        assert deaths(stand, behind) == 0

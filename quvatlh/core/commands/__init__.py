@@ -42,11 +42,13 @@ from quvatlh.core.commands.owners import (
     WorkerChanges,
 )
 from quvatlh.core.commands.settings import (
+    ClassChanges,
     DeleteClass,
     DeletePolicy,
     DeleteQueue,
     DeleteSchedule,
     Fire,
+    PatchClass,
     PatchQueue,
     PauseSchedule,
     PurgeQueue,
@@ -71,6 +73,7 @@ __all__ = [
     "Awards",
     "Changes",
     "CheckDigest",
+    "ClassChanges",
     "Command",
     "Delete",
     "DeleteClass",
@@ -96,6 +99,7 @@ __all__ = [
     "Nothing",
     "OpenSession",
     "Part",
+    "PatchClass",
     "PatchQueue",
     "PatchWorker",
     "PauseSchedule",
@@ -130,7 +134,7 @@ AnyCommand = (
     Add | Delete | Kill | RetryTasks | Relocate | Update
     | Awards | Start | Progress | Announce | Finish | GiveBack | Lost
     | OpenSession | EndSession | PatchWorker | Presence
-    | PutQueue | PatchQueue | DeleteQueue | PurgeQueue | PutClass | DeleteClass | SetRanks
+    | PutQueue | PatchQueue | DeleteQueue | PurgeQueue | PutClass | PatchClass | DeleteClass | SetRanks
     | PutSchedule | PauseSchedule | DeleteSchedule | Fire | SkipSlots | PutPolicy | DeletePolicy | PutToken | RevokeToken
     | Promote | Expire | Forget | Sweep | Rerank | CheckDigest | Elected | Nothing
     | ForgetWorkers

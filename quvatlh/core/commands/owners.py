@@ -135,6 +135,8 @@ class OpenSession(Command, frozen=True, tag="open_session"):
     isolated: bool = False
     silent: bool = False
     ended: bool = False
+    outlived: Name | None = None
+    """The worker's session before, where its executor was still alive when that was over: it was cut off, and not dead."""
 
 
 class EndSession(Command, frozen=True, tag="end_session"):
@@ -164,3 +166,5 @@ class Presence(Command, frozen=True, tag="presence"):
     worker: Name
     session: Name
     up: bool
+    heard: bool = False
+    """A beat has come, so what was taken for its death was none."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
 from quvatlh.core import limits
-from quvatlh.core.commands.base import Blob, Changes, Command, Part
+from quvatlh.core.commands.base import Blob, Changes, Command, Part, TaskIds
 from quvatlh.core.commands.tasks import NewTask
 from quvatlh.core.model import (
     Count,
@@ -22,6 +22,7 @@ from quvatlh.core.model import (
     Retry,
     ScheduleSpec,
     Serial,
+    Signed,
     TaskState,
     TimeMs,
     TokenScope,
@@ -66,16 +67,35 @@ class DeleteQueue(Command, frozen=True, tag="delete_queue"):
 
 
 class PurgeQueue(Command, frozen=True, tag="purge_queue"):
-    """Waiting tasks become deleted; finished ones leave the list. Bounded: repeated while there is more."""
+    """Waiting tasks become deleted; finished ones leave the list. Bounded: repeated while there is more.
+
+    With `ids`: of these, and no others are looked at, so that what was found by a reader costs apply no search."""
 
     name: Name
     states: tuple[TaskState, ...] = ("scheduled", "pending", "retrying")
     limit: Annotated[int, Meta(ge=1, le=limits.BATCH_MAX)] = limits.BATCH_MAX
+    ids: TaskIds | None = None
 
 
 class PutClass(Command, frozen=True, tag="put_class"):
     name: Name
     settings: HtbClass
+
+
+class ClassChanges(Changes, frozen=True):
+    parent: Name | UnsetType | None = UNSET
+    rate_milli: Serial | UnsetType = UNSET
+    ceil_milli: Serial | UnsetType | None = UNSET
+    burst: Count | UnsetType = UNSET
+    priority: Signed | UnsetType = UNSET
+    of: Literal["slots", "starts"] | UnsetType = UNSET
+
+
+class PatchClass(Command, frozen=True, tag="patch_class"):
+    """Makes the class if there is none."""
+
+    name: Name
+    changes: ClassChanges
 
 
 class DeleteClass(Command, frozen=True, tag="delete_class"):

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from quvatlh.core import commands as c
 from quvatlh.core.results import Answer
 from quvatlh.core.unit import Unit
-from quvatlh.core.verbs import access, add, award, chores, person, queues, reports, schedules, workers
+from quvatlh.core.verbs import access, add, award, chores, classes, person, queues, reports, schedules, workers
 
 Verb = Callable[[Unit, Any], Answer]
 
@@ -34,8 +34,9 @@ VERBS: Mapping[type, Verb] = {
     c.PatchQueue: queues.patch_queue,
     c.DeleteQueue: queues.delete_queue,
     c.PurgeQueue: queues.purge_queue,
-    c.PutClass: queues.put_class,
-    c.DeleteClass: queues.delete_class,
+    c.PutClass: classes.put_class,
+    c.PatchClass: classes.patch_class,
+    c.DeleteClass: classes.delete_class,
     c.SetRanks: queues.set_ranks,
     c.PutSchedule: schedules.put,
     c.PauseSchedule: schedules.pause,

@@ -123,6 +123,8 @@ class _Batch:
         if name is not None:
             unit.names.add(task.grp, name, task.lim, 1)
         more = {"attempt": task.attempts, "lease_ms": lease_ms}
+        if task.attempts == 1:
+            more["waited_ms"] = unit.now - (task.created_at if task.at is None else task.at)
         unit.events.append(
             Event(
                 unit.numbers(1), "task.claimed", task.id, task.state, task.seq, task.queue, task.shape, each.worker,

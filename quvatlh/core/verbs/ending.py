@@ -11,6 +11,7 @@ from quvatlh.core.commands import EndDetail
 from quvatlh.core.model import ActionState, Retry, StopReason
 from quvatlh.core.rows import LiveRow, TaskRow
 from quvatlh.core.unit import Unit
+from quvatlh.core.verbs import deaths
 
 _SUCCEEDED, _FAILED, _STOPPED = 0, 1, 2
 _VERB_OF_HOW = {_SUCCEEDED: "succeed", _FAILED: "fail", _STOPPED: "stopped"}
@@ -53,7 +54,9 @@ def lost(unit: Unit, action: LiveRow, task: TaskRow, *, died: bool) -> None:
     elif task.once:
         finish_task(unit, task, "fail", "lost", f"worker {action.worker} was lost with it", action)
     else:
-        task.deaths += int(died)
+        if died:
+            task.deaths += 1
+            deaths.charge(unit, action)
         if task.deaths >= limits.DEATHS_MAX:
             text = f"{task.deaths} workers died with it, the last one was {action.worker}"
             finish_task(unit, task, "fail", "poison", text, action)
@@ -89,6 +92,8 @@ def finish_task(
     kind = {"succeeded": "task.succeeded", "failed": "task.failed", "deleted": "task.deleted"}[task.state]
     more: dict[str, Any] = {} if error is None else {"error": error, "text": task.error_text}
     token, worker = (0, "") if action is None else (action.token, action.worker)
+    if action is not None and action.started_at is not None:
+        more["started_at"] = action.started_at
     unit.tell_task(kind, task, token, worker, **more)
 
 
@@ -140,7 +145,8 @@ def _failed(unit: Unit, task: TaskRow, action: LiveRow, detail: EndDetail) -> No
     due = unit.now + (delay_ms(retry, task.ended, detail.chance) if wait is None else wait)
     task.due_at = min(due, limits.TIME_MS_MAX)
     task.error, task.error_text = code, text
-    unit.tell_task("task.retrying", task, action.token, action.worker, due_at=task.due_at, error=code, text=text)
+    more = {"due_at": task.due_at, "error": code, "text": text, "started_at": action.started_at}
+    unit.tell_task("task.retrying", task, action.token, action.worker, **more)
 
 
 def _error(detail: EndDetail) -> tuple[str, str | None]:

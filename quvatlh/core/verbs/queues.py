@@ -1,7 +1,8 @@
-"""Queues and the classes above them: settings that hold from the next award on, purge, and what may be deleted."""
+"""Queues: settings that hold from the next award on, purge, and when one may be deleted."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import msgspec
@@ -9,26 +10,14 @@ from msgspec import UNSET
 
 from quvatlh.core import tally
 from quvatlh.core.books import QueueState
-from quvatlh.core.commands import (
-    DeleteClass,
-    DeleteQueue,
-    PatchQueue,
-    PurgeQueue,
-    PutClass,
-    PutQueue,
-    Rerank,
-    SetRanks,
-)
-from quvatlh.core.model import FINISHED, HtbClass, QueueSettings, TaskState
+from quvatlh.core.commands import DeleteQueue, PatchQueue, PurgeQueue, PutQueue, Rerank, SetRanks
+from quvatlh.core.model import ACTIVE, FINISHED, UNFINISHED, QueueSettings, TaskState
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Ok, Worked
-from quvatlh.core.transitions import TASK
+from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.unit import GONE_SELECT, Gone, Unit
 from quvatlh.core.verbs import ending
-
-_CLASS = msgspec.json.Decoder(HtbClass)
-_DEPTH_MAX = 16
-"""Of the tree of classes; each level is a step of every award that borrows."""
+from quvatlh.core.verbs.classes import find_class
 
 
 def put_queue(unit: Unit, command: PutQueue) -> Ok | Rejection:
@@ -44,7 +33,7 @@ def patch_queue(unit: Unit, command: PatchQueue) -> Ok | Rejection:
 
 
 def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:
-    if settings.class_ is not None and _class(unit, settings.class_) is None:
+    if settings.class_ is not None and find_class(unit, settings.class_) is None:
         error = FieldError("class", f"there is no class named {settings.class_}")
         return Rejection("invalid", "unknown class", (error,))
     queue = unit.queues.get(name)
@@ -61,15 +50,18 @@ def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:
 
 
 def delete_queue(unit: Unit, command: DeleteQueue) -> Ok | Rejection:
-    queue = unit.queues.get(command.name)
-    if queue is None:
-        return Rejection("not_found", f"there is no queue named {command.name}")
-    states: tuple[TaskState, ...] = ("scheduled", "pending", "claimed", "running", "retrying", *FINISHED)
-    tasks = sum(unit.tally.get(tally.STATE, command.name, state) for state in states)
-    if tasks or unit.tally.get(tally.LIVE, command.name, ""):
-        return Rejection("not_empty", f"queue {command.name} has {tasks} tasks: purge it first")
-    unit.queues.drop(command.name)
-    unit.tell("queue.changed", command.name, "deleted")
+    name = command.name
+    if unit.queues.get(name) is None:
+        return Rejection("not_found", f"there is no queue named {name}")
+    states: tuple[TaskState, ...] = (*UNFINISHED, *FINISHED)
+    counts = {state: n for state in states if (n := unit.tally.get(tally.STATE, name, state))}
+    if counts:
+        held = ", ".join(f"{n} {state}" for state, n in counts.items())
+        return Rejection("not_empty", f"queue {name} has tasks ({held}): purge it of these states first")
+    if unit.tally.get(tally.LIVE, name, ""):
+        return Rejection("not_empty", f"queue {name} has actions that still end")
+    unit.queues.drop(name)
+    unit.tell("queue.changed", name, "deleted")
     return Ok()
 
 
@@ -77,6 +69,8 @@ def purge_queue(unit: Unit, command: PurgeQueue) -> Worked | Rejection:
     """A bounded piece: the waiting become deleted, the finished leave the list, the active are left alone."""
     if unit.queues.get(command.name) is None:
         return Rejection("not_found", f"there is no queue named {command.name}")
+    if command.ids is not None:
+        return Worked(_purge_ids(unit, command, command.ids), more=False)
     done = 0
     for state in dict.fromkeys(command.states):
         room = command.limit - done
@@ -84,24 +78,51 @@ def purge_queue(unit: Unit, command: PurgeQueue) -> Worked | Rejection:
             break
         if state in FINISHED:
             done += _forget(unit, command.name, state, room)
-        elif (state, "delete") in TASK and state not in {"claimed", "running"}:
-            done += _delete(unit, command.name, state, room)
+        elif state not in ACTIVE:
+            done += _delete(unit, _waiting(unit, command.name, state, room))
     return Worked(done, done == command.limit)
+
+
+def _purge_ids(unit: Unit, command: PurgeQueue, ids: Sequence[str]) -> int:
+    """Those of them that are in the queue and in these states now. Asked for deleted ones too, what waited leaves the list
+    at once."""
+    tasks = [
+        task
+        for task in unit.tasks_by_id(ids).values()
+        if task.queue == command.name and task.state in command.states and task.live == 0
+    ]
+    over = [task for task in tasks if task.finished]
+    deleted = [task for task in tasks if task.waiting]
+    _delete(unit, deleted)
+    gone = [*over, *deleted] if "deleted" in command.states else over
+    unit.forget(_gone(unit, "seq IN (SELECT value FROM json_each(?))", json_list([task.seq for task in gone])))
+    return len(over) + len(deleted)
 
 
 def _forget(unit: Unit, queue: str, state: TaskState, room: int) -> int:
     unit.flush_tasks()
-    sql = f"{GONE_SELECT} WHERE queue = ? AND kept IS NOT NULL AND state = ? AND live = 0 LIMIT ?"
-    gone = [Gone(*row) for row in unit.db.execute(sql, (queue, state, room))]
+    gone = _gone(unit, "queue = ? AND kept IS NOT NULL AND state = ? AND live = 0 LIMIT ?", queue, state, room)
     unit.forget(gone)
     return len(gone)
 
 
-def _delete(unit: Unit, queue: str, state: TaskState, room: int) -> int:
-    """Through the small indexes: what waits is in the ready order or in the due order."""
+def _gone(unit: Unit, where: str, *values: object) -> list[Gone]:
+    """`where` is text of our own."""
+    return [Gone(*row) for row in unit.db.execute(f"{GONE_SELECT} WHERE {where}", values)]
+
+
+def _waiting(unit: Unit, queue: str, state: TaskState, room: int) -> list[TaskRow]:
+    """Through the small indexes: what waits is in the ready order or in the due order. A service rests in the latter."""
     index = "ready = 1" if state == "pending" else "due_at IS NOT NULL"
     where = f"WHERE queue = ? AND {index} AND state = ? AND live = 0 ORDER BY seq LIMIT ?"
     tasks = unit.select_tasks(where, queue, state, room)
+    if state == "pending" and len(tasks) < room:
+        where = "WHERE queue = ? AND service = 1 AND ready = 0 AND state = ? AND live = 0 ORDER BY seq LIMIT ?"
+        tasks += unit.select_tasks(where, queue, state, room - len(tasks))
+    return tasks
+
+
+def _delete(unit: Unit, tasks: Sequence[TaskRow]) -> int:
     for task in tasks:
         was = copy(task)
         ending.finish_task(unit, task, "delete", None, None)
@@ -139,61 +160,3 @@ def _rerank(unit: Unit, queue: QueueState, limit: int) -> Worked:
     more = len(rows) == limit
     queue.rerank_from, queue.changed = (rows[-1][0] if more else None), True
     return Worked(len(rows), more)
-
-
-def put_class(unit: Unit, command: PutClass) -> Ok | Rejection:
-    fault = _tree_fault(unit, command)
-    if fault is not None:
-        return Rejection("invalid", "the class does not fit into the tree", (fault,))
-    text = msgspec.json.encode(command.settings).decode()
-    unit.db.execute("INSERT OR REPLACE INTO class VALUES (?, ?)", (command.name, text))
-    unit.tell("class.changed", command.name)
-    return Ok()
-
-
-def delete_class(unit: Unit, command: DeleteClass) -> Ok | Rejection:
-    if _class(unit, command.name) is None:
-        return Rejection("not_found", f"there is no class named {command.name}")
-    if _children(unit, command.name):
-        return Rejection("not_empty", f"class {command.name} has children")
-    unit.queues.flush()
-    sql = "SELECT name FROM queue WHERE settings ->> 'class' = ? LIMIT 1"
-    queue = unit.db.execute(sql, (command.name,)).fetchone()
-    if queue is not None:
-        return Rejection("not_empty", f"queue {queue[0]} is in class {command.name}")
-    unit.db.execute("DELETE FROM class WHERE name = ?", (command.name,))
-    unit.tell("class.changed", command.name, "deleted")
-    return Ok()
-
-
-def _class(unit: Unit, name: str) -> HtbClass | None:
-    row = unit.db.execute("SELECT settings FROM class WHERE name = ?", (name,)).fetchone()
-    return None if row is None else _CLASS.decode(row[0])
-
-
-def _children(unit: Unit, name: str) -> dict[str, HtbClass]:
-    sql = "SELECT name, settings FROM class WHERE settings ->> 'parent' = ? ORDER BY name"
-    return {row[0]: _CLASS.decode(row[1]) for row in unit.db.execute(sql, (name,))}
-
-
-def _tree_fault(unit: Unit, command: PutClass) -> FieldError | None:
-    """Parents exist, no circle, a ceiling not below the rate, children not assured more than their parent."""
-    new = command.settings
-    if new.ceil_milli is not None and new.ceil_milli < new.rate_milli:
-        return FieldError("ceil", "is below the rate")
-    children = _children(unit, command.name)
-    if sum(child.rate_milli for child in children.values()) > new.rate_milli and children:
-        return FieldError("rate", "its children are assured more")
-    name, depth = new.parent, 0
-    while name is not None:
-        parent = _class(unit, name)
-        if parent is None:
-            return FieldError("parent", f"there is no class named {name}")
-        if name == command.name or depth == _DEPTH_MAX:
-            return FieldError("parent", "makes a circle, or the tree too deep")
-        if name == new.parent:
-            siblings = {key: child for key, child in _children(unit, name).items() if key != command.name}
-            if sum(child.rate_milli for child in siblings.values()) + new.rate_milli > parent.rate_milli:
-                return FieldError("rate", f"the children of {name} would be assured more than it is")
-        name, depth = parent.parent, depth + 1
-    return None

@@ -12,7 +12,7 @@ from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok, Opened, Worked
 from quvatlh.core.rows import json_text
 from quvatlh.core.unit import Unit
-from quvatlh.core.verbs import ending
+from quvatlh.core.verbs import deaths, ending
 
 _FACTS = msgspec.json.Decoder(WorkerFacts)
 BY_PERSON, BY_DAEMON = 1, 2
@@ -38,6 +38,9 @@ def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
         if refusal is not None:
             return refusal
         _replace(unit, worker[0], lose=command.ended and _was_isolated(unit, worker[0], command.directory))
+    if command.outlived is not None:
+        deaths.forgive(unit, command.worker, command.outlived)
+    deaths.clear(unit, command.worker)
     floor = unit.last("token")
     row = (command.session, command.worker, command.secret_hash, command.directory, command.isolated, unit.now, floor)
     unit.db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
@@ -109,9 +112,17 @@ def _live(unit: Unit, session: str) -> int:
 def _replace(unit: Unit, session: str, *, lose: bool) -> None:
     """Its actions are lost at once where they surely ended with it, else each at the end of its lease."""
     if lose:
-        for action in unit.select_live("WHERE session = ?", session):
-            ending.lost(unit, action, unit.tasks([action.task])[action.task], died=True)
+        actions = unit.select_live("WHERE session = ?", session)
+        suspects = deaths.suspects(actions, _slots(unit, session))
+        for action in actions:
+            died = action.token in suspects
+            ending.lost(unit, action, unit.tasks([action.task])[action.task], died=died)
     _close(unit, session)
+
+
+def _slots(unit: Unit, session: str) -> int:
+    sql = "SELECT facts FROM worker WHERE name = (SELECT worker FROM session WHERE id = ?)"
+    return _FACTS.decode(unit.db.execute(sql, (session,)).fetchone()[0]).slots
 
 
 def _close(unit: Unit, session: str) -> None:
@@ -172,6 +183,8 @@ def presence(unit: Unit, command: Presence) -> Ok | Rejection:
         return Rejection("not_found", f"there is no worker named {command.worker}")
     if row[0] != command.session:
         return Rejection("stale_token", f"worker {command.worker} has another session now")
+    if command.heard:
+        deaths.forgive(unit, command.worker, command.session)
     state = "up" if command.up else "lost"
     if state != row[1]:
         unit.db.execute("UPDATE worker SET state = ? WHERE name = ?", (state, command.worker))
@@ -194,6 +207,7 @@ def forget_workers(unit: Unit, command: ForgetWorkers) -> Worked:
     gone = [row[0] for row in unit.db.execute(sql, (LOST_FACT, unit.now - limits.LOST_MS, command.limit))]
     for name in gone:
         _found(unit, name)
+        deaths.clear(unit, name)
         unit.db.execute("DELETE FROM session WHERE worker = ?", (name,))
         unit.db.execute("DELETE FROM worker WHERE name = ?", (name,))
         unit.tell("worker.forgotten", name, "lost")

@@ -1,0 +1,223 @@
+"""queueing.Queueing: settings through the door, counters from the table, and how busy a queue is from the feed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from quvatlh.core import commands as c
+from quvatlh.core import queries
+from quvatlh.core.filters import TaskFilter
+from quvatlh.core.limits import BATCH_MAX
+from quvatlh.core.model import FINISHED, HtbClass, QueueSettings, TaskState
+from quvatlh.core.rejections import FieldError
+from quvatlh.core.results import Worked
+from quvatlh.core.views import ClassView, QueueView
+from quvatlh.ports import Clock
+from quvatlh.service import asks
+from quvatlh.service.bulks import Bulks
+from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected, Unavailable
+from quvatlh.service.reads import PAGE_S, Reads
+from quvatlh.service.state import State
+from quvatlh.service.traffic import QUANTILES, Rates, Traffic
+from quvatlh.service.writes import Writes
+
+DISCIPLINES: Final = ("priority", "fifo", "sfq")
+COUNTED: Final[tuple[TaskState, ...]] = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
+NUMBERED_MAX: Final = 100
+"""Queues that have lines of their own in /metrics; each has twenty."""
+OTHERS: Final = "/others"
+"""The label of all others: no queue's name holds a slash."""
+T = TypeVar("T")
+
+
+class Queues:
+    def __init__(
+        self,
+        reads: Reads,
+        writes: Writes,
+        bulks: Bulks,
+        traffic: Traffic,
+        state: State,
+        clock: Clock,
+        disciplines: Callable[[], Collection[str]] = lambda: DISCIPLINES,
+    ) -> None:
+        """`disciplines`: those that a queue may have now."""
+        self._reads = reads
+        self._writes = writes
+        self._bulks = bulks
+        self._traffic = traffic
+        self._state = state
+        self._clock = clock
+        self._disciplines = disciplines
+
+    # --- queues ---
+
+    async def queues(self, call: Call, limit: int, cursor: str | None) -> Page:
+        after = "" if cursor is None else _name_of(cursor)
+        now_ms = self._now_ms()
+
+        def query(db: sqlite3.Connection) -> tuple[list[QueueView], int, bool]:
+            ends = self._clock.boot() + PAGE_S
+            found: list[QueueView] = []
+            names = queries.queue_names(db, after, limit + 1)
+            for name in names[:limit]:
+                found += queries.queues(db, now_ms, name)
+                if self._clock.boot() > ends:
+                    break
+            return found, queries.count_queues(db), len(found) < len(names)
+
+        views, total, more = await self._reads.read(call, query)
+        items = [self._record(view) for view in views]
+        return Page(items, _cursor_of(views[-1].name) if more else None, total)
+
+    async def queue(self, call: Call, name: str) -> Json:
+        now_ms = self._now_ms()
+        found = await self._reads.read(call, lambda db: queries.queues(db, now_ms, name))
+        if not found:
+            raise Rejected("not_found", f"there is no queue named {name}")
+        return self._record(found[0])
+
+    async def put_queue(self, call: Call, name: str, settings: Json) -> Json:
+        wanted = _convert(settings, QueueSettings)
+        self._check_discipline(wanted.discipline)
+        await self._writes.write(call, asks.Do(c.PutQueue(name, wanted)))
+        return await self.queue(call, name)
+
+    async def patch_queue(self, call: Call, name: str, changes: Json) -> Json:
+        wanted = _convert(changes, c.QueueChanges)
+        self._check_discipline(wanted.discipline)
+        await self._writes.write(call, asks.Do(c.PatchQueue(name, wanted)))
+        return await self.queue(call, name)
+
+    async def delete_queue(self, call: Call, name: str) -> None:
+        await self._writes.write(call, asks.Do(c.DeleteQueue(name)))
+
+    async def purge_queue(self, call: Call, name: str, states: Sequence[TaskState]) -> Done | Bulk:
+        """What was deleted a moment ago is not purged, too: what waits is dealt with first, and walked over once."""
+        before = await self.queue(call, name)
+        wanted = TaskFilter(queue=name, state=tuple(sorted(set(states), key=lambda state: state in FINISHED)))
+        count = await self._reads.count(call, wanted)
+        if count is not None and count <= BATCH_MAX:
+            ids = tuple(await self._reads.matching(call, wanted, BATCH_MAX))
+            written = await self._writes.write(call, asks.Do(c.PurgeQueue(before["name"], wanted.state, ids=ids)))
+            assert isinstance(written.answer, Worked)
+            return Done(len(ids), written.answer.done, written.index)
+        return self._bulks.start(
+            call, wanted, lambda ids: c.PurgeQueue(name, wanted.state, ids=tuple(ids)), count or BATCH_MAX + 1
+        )
+
+    def _check_discipline(self, name: object) -> None:
+        known = self._disciplines()
+        if isinstance(name, str) and name not in known:
+            error = FieldError("discipline", f"there is no discipline {name}: it is one of {', '.join(known)}")
+            raise Rejected("invalid", "unknown discipline", [error])
+
+    def _record(self, view: QueueView) -> Json:
+        settings: Json = msgspec.to_builtins(msgspec.structs.asdict(view.settings))
+        return {
+            "name": view.name,
+            **{name.removesuffix("_"): value for name, value in settings.items()},
+            "workers": list(view.settings.workers),
+            "keep": msgspec.structs.asdict(view.settings.keep),
+            "keep_failed": msgspec.structs.asdict(view.settings.keep_failed),
+            "counts": {state: view.counts.get(state, 0) for state in COUNTED},
+            "oldest_pending_at_ms": view.oldest_pending_at,
+            "rates": self._traffic.of(view.name).record(),
+        }
+
+    # --- classes ---
+
+    async def classes(self, call: Call) -> Sequence[Json]:
+        return [_class(view) for view in await self._reads.read(call, queries.classes)]
+
+    async def get_class(self, call: Call, name: str) -> Json:
+        for each in await self.classes(call):
+            if each["name"] == name:
+                return each
+        raise Rejected("not_found", f"there is no class named {name}")
+
+    async def put_class(self, call: Call, name: str, settings: Json) -> Json:
+        await self._writes.write(call, asks.Do(c.PutClass(name, _convert(settings, HtbClass))))
+        return await self.get_class(call, name)
+
+    async def patch_class(self, call: Call, name: str, changes: Json) -> Json:
+        await self._writes.write(call, asks.Do(c.PatchClass(name, _convert(changes, c.ClassChanges))))
+        return await self.get_class(call, name)
+
+    async def delete_class(self, call: Call, name: str) -> None:
+        await self._writes.write(call, asks.Do(c.DeleteClass(name)))
+
+    # --- numbers ---
+
+    async def numbers(self) -> Sequence[Metric]:
+        now_ms = self._now_ms()
+        try:
+            views, rest = await self._reads.read(None, lambda db: queries.fullest_queues(db, now_ms, NUMBERED_MAX))
+        except Unavailable:
+            return []
+        rates = {view.name: self._traffic.of(view.name) for view in views}
+        return [*_depths(views, rest, now_ms), *_flows(rates)]
+
+    def _now_ms(self) -> int:
+        return max(self._clock.wall_ms(), self._state.time_ms)
+
+
+def _depths(views: Sequence[QueueView], rest: dict[str, int], now_ms: int) -> list[Metric]:
+    tasks = [({"queue": view.name, "state": state}, n) for view in views for state, n in sorted(view.counts.items())]
+    tasks += [({"queue": OTHERS, "state": state}, n) for state, n in sorted(rest.items())]
+    ages = [
+        ({"queue": view.name}, 0 if view.oldest_pending_at is None else max(0, now_ms - view.oldest_pending_at) / 1000)
+        for view in views
+    ]
+    return [
+        Metric("queue_tasks", "gauge", f"Tasks by state, of the {NUMBERED_MAX} fullest queues and all others", tasks),
+        Metric("queue_oldest_pending_seconds", "gauge", "Age of the oldest task that may start", ages),
+    ]
+
+
+def _flows(rates: dict[str, Rates]) -> list[Metric]:
+    about = (
+        ("queue_added_total", "Tasks added, since this node counts"),
+        ("queue_finished_total", "Tasks finished, since this node counts"),
+        ("queue_failed_total", "Tasks failed for good, since this node counts"),
+        ("queue_retries_total", "Attempts that failed and are made again, since this node counts"),
+    )
+    found = [
+        Metric(metric, "counter", words, [({"queue": name}, each.totals[what]) for name, each in rates.items()])
+        for what, (metric, words) in enumerate(about)
+    ]
+    for field, words in (("wait", "Until the first award"), ("run", "Of actions that ended")):
+        samples = [
+            ({"queue": name, "quantile": f"{QUANTILES[word]:g}"}, ms / 1000)
+            for name, each in rates.items()
+            for word, ms in (getattr(each, field) or {}).items()
+        ]
+        found.append(Metric(f"queue_{field}_seconds", "gauge", f"{words}, of the last five to ten minutes", samples))
+    return found
+
+
+def _class(view: ClassView) -> Json:
+    return {"name": view.name, **msgspec.structs.asdict(view.settings)}
+
+
+def _convert(given: Json, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise Rejected("invalid", f"cannot be set so: {error}", [FieldError("", str(error))]) from error
+
+
+def _cursor_of(name: str) -> str:
+    """Safe in an address, as all cursors are."""
+    return name.encode().hex()
+
+
+def _name_of(cursor: str) -> str:
+    try:
+        return bytes.fromhex(cursor).decode()
+    except ValueError as error:
+        raise Rejected("invalid", "this is no cursor", [FieldError("cursor", "this is no cursor")]) from error
