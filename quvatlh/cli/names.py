@@ -1,4 +1,4 @@
-"""Names of workers and policies: completed by the shell, and the nearest one told where there is none of a name."""
+"""Names of workers, policies and schedules: completed by the shell, and the nearest one told where there is none of a name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from quvatlh.client.places import URL_VARIABLE
 COMPLETION_S = 1.0
 """So long a person who pressed TAB waits for a node."""
 
-Kind = Literal["workers", "policies"]
+Kind = Literal["workers", "policies", "schedules"]
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 async def names(client: Client, kind: Kind) -> list[str]:
-    listed = await (client.workers() if kind == "workers" else client.policies())
+    listed = await {"workers": client.workers, "policies": client.policies, "schedules": client.schedules}[kind]()
     return [each["name"] for each in listed]
 
 

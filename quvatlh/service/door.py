@@ -60,6 +60,9 @@ class Door:
         """The master's own knowledge, as `may_add`: whose worker has not beaten, and whether the disks have room."""
         self.is_ended_with: Callable[[asks.Open], bool] = lambda _wish: False
         """And whether the actions of an old session surely ended with it."""
+        self.stamp: Callable[[c.AnyCommand], c.AnyCommand] = lambda command: command
+        self.run_now: Callable[[str], c.AnyCommand] = _no_schedule
+        """What the master's calendar adds to a command; the task of a schedule that is run by hand."""
         self._log = log
         self._peers = peers
         self._codec = codec
@@ -184,10 +187,10 @@ class Door:
             return await self._membership(log.remove_member(wish.id, deadline=deadline_s))
         return await self._propose(c.Item(self._command(wish), ask.request), deadline_s)
 
-    def _command(self, wish: asks.AddTasks | asks.Open | asks.Do) -> c.AnyCommand:
+    def _command(self, wish: asks.AddTasks | asks.Open | asks.Do | asks.RunSchedule) -> c.AnyCommand:
         """With all that chance, a clock or the master's own knowledge decides."""
         if isinstance(wish, asks.Do):
-            return wish.command
+            return self.stamp(wish.command)
         if isinstance(wish, asks.Open):
             return c.OpenSession(
                 wish.worker,
@@ -203,6 +206,8 @@ class Door:
             raise Unavailable(
                 "the disk of the master, or too many others, is full; finishes and deletes still go", "disk_full"
             )
+        if isinstance(wish, asks.RunSchedule):
+            return self.run_now(wish.name)
         return c.Add(self._stamps.new_tasks(wish.tasks, self._log_time_ms()))
 
     async def _membership(self, change: Awaitable[object]) -> Written:
@@ -213,6 +218,10 @@ class Door:
         applied = await self._log.propose(_encoded(self._codec.encode_item, item), deadline=deadline_s)
         assert isinstance(applied.result, Outcome)  # this machine's rules give nothing else
         return Written(applied.index, applied.result.result)
+
+
+def _no_schedule(name: str) -> c.AnyCommand:
+    raise Refused(f"there is no schedule named {name}", "not_found")
 
 
 def _encoded(encode: Callable[[T], bytes], value: T) -> bytes:

@@ -20,6 +20,7 @@ from quvatlh.service.balancing import Balancing
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.chores import Chores
 from quvatlh.service.crew import Crew
+from quvatlh.service.cron import Cron
 from quvatlh.service.door import Door
 from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed
@@ -30,12 +31,14 @@ from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy
+from quvatlh.service.planning import Planner
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
 from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
 from quvatlh.service.reserve import Reserve, Reserves, Room
+from quvatlh.service.schedules import Schedules
 from quvatlh.service.seats import Seats
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.sources import Sources
@@ -104,6 +107,7 @@ class NodePool:
         fleet: Fleet,
         explain: Explain,
         balancing: Balancing,
+        schedules: Schedules,
     ) -> None:
         self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
@@ -119,6 +123,9 @@ class NodePool:
         self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
         self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
         self.explain, self.balance = explain.explain, balancing.balance
+        self.schedules, self.schedule, self.ledger = schedules.schedules, schedules.schedule, schedules.ledger
+        self.put_schedule, self.delete_schedule = schedules.put_schedule, schedules.delete_schedule
+        self.pause_schedule, self.run_schedule = schedules.pause_schedule, schedules.run_schedule
 
 
 class Node:
@@ -144,7 +151,7 @@ class Node:
             codec,
             clock,
             entropy,
-            log_time_ms=lambda: state.time_ms,
+            log_time_ms=lambda: log.time_ms,
             may_add=self.reserves.may_add,
         )
         self.presence = Presence(log, peers, self.door, state, clock)
@@ -198,7 +205,10 @@ class Node:
         self.balancer = Balancer(
             log, self.door, state, reads, self.presence, self.jury, shapes, clock, auto=options.balance
         )
-        self._chores = Chores(self.door, state, clock, options.name)
+        self._chores = Chores(log, self.door, state, clock, options.name)
+        planner = Planner(log, state, clock, entropy)
+        self.door.stamp, self.door.run_now = planner.stamp, planner.run_now
+        self.cron = Cron(log, self.door, state, planner, may_add=self.reserves.may_add, note=world.note)
         bulks = Bulks(log, peers, self.door, reads, self.tree, entropy)
         sources = Sources(world.judge)
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
@@ -206,7 +216,8 @@ class Node:
         explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
         balancing = Balancing(log, peers, self.balancer)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
-        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
+        schedules = Schedules(log, reads, writes, sources)
+        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing, schedules)
         self._hearers = (
             known,
             self.presence,
@@ -216,6 +227,7 @@ class Node:
             self.auction,
             self.balancer,
             self._chores,
+            self.cron,
             self.tree,
         )
 
@@ -229,6 +241,7 @@ class Node:
         self._log.listen(self.feed)
         self.tree.duty("presence", self.presence.run)
         self.tree.duty("chores", self._chores.run)
+        self.tree.duty("cron", self.cron.run)
         self.tree.duty("auction", self.auction.run)
         self.tree.grow("reserve", self.reserves.run)
         self.tree.duty("balance", self.balancer.run)

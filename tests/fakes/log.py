@@ -76,6 +76,10 @@ class FakeLog:
         return self.machine.applied_index
 
     @property
+    def time_ms(self) -> int:
+        return self._time_ms()
+
+    @property
     def membership(self) -> Membership | None:
         return self._membership
 
