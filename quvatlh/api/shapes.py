@@ -45,7 +45,7 @@ def _member(name: str, value: Any) -> tuple[str, Any]:
 def task(record: Json) -> Json:
     """A task of section 9: what was asked for with its defaults, then what became of it."""
     rest = {name: value for name, value in record.items() if name not in {"spec", "payload", "payload_json"}}
-    shown = _RECORD_NULLS | spec(record["spec"])
+    shown = spec(record["spec"]) | _RECORD_NULLS
     if shown["name"] is None:
         shown["name"] = record["id"]
     told: Json = wire(rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zoneinfo
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -135,7 +136,7 @@ def _task(ctx: click.Context, file: tuple[str, ...], given: Json) -> Json:
     extra, around = fields(given)
     if argv and not file:
         return {"work": {"command": argv, **around}, **extra}
-    if argv is None and len(file) == 1:
+    if argv is None and len(file) == 1 and (file[0] == "-" or os.path.exists(file[0])):
         tasks = tasks_of(file[0])
         if len(tasks) != 1:
             raise click.UsageError(f"{file[0]} holds {len(tasks)} tasks; a schedule adds one")
@@ -143,7 +144,8 @@ def _task(ctx: click.Context, file: tuple[str, ...], given: Json) -> Json:
     if len(file) >= 3:
         raise click.UsageError("the five fields of CRON are one word: put them in quotes", ctx)
     if argv is None and file:
-        raise click.UsageError(f"to run a command, put -- before it: -- {' '.join(file)}", ctx)
+        words = f"there is no file {file[0]}" if len(file) == 1 else "one file at a time"
+        raise click.UsageError(f"{words}; to run a command, put -- before it: -- {' '.join(file)}", ctx)
     if file:
         raise click.UsageError(f"{file[0]!r} stands before --: give a file or a command, not both", ctx)
     raise click.UsageError("what is to run? quvatlh cron add NAME CRON -- CMD [ARG...]", ctx)

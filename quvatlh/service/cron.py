@@ -72,6 +72,7 @@ class Cron:
         self._is_all_changed = True
         self._acts = False
         self._wake = asyncio.Event()
+        self.look_s = LOOK_S
 
     # --- a Hearer ---
 
@@ -98,7 +99,7 @@ class Cron:
             try:
                 await self._refresh()
                 if not self._may_add():
-                    await self._rest(LOOK_S)
+                    await self._rest(self.look_s)
                     continue
                 is_busy = await self._fire() or await self._catch_up() or self._look_ahead()
             except LogError:  # the state is being replaced
@@ -119,7 +120,7 @@ class Cron:
 
     def _next_s(self) -> float:
         due = self._plans.next_ms()
-        return LOOK_S if due is None else min(LOOK_S, max(0.0, (due - self._log.time_ms) / 1000))
+        return self.look_s if due is None else min(self.look_s, max(0.0, (due - self._log.time_ms) / 1000))
 
     # --- what stands in the table ---
 

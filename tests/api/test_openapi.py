@@ -88,12 +88,18 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     client = node.client
     fits("Added", (await client.add({"work": WORK, "id": "a", "retry": {"attempts": 2}})).json)
     await client.ask("PUT", "/v1/policies/p", {"source": "return true"})
+    await client.ask(
+        "PUT", "/v1/schedules/s", {"cron": "@daily", "task": {"work": WORK, "expires": "5m", "payload": 1}}
+    )
+    fits("ScheduleRun", (await client.ask("POST", "/v1/schedules/s/run")).json)
     announced = dict.fromkeys(("task", "action", "group", "name", "worker"), "a")
     node.pool.announced = [{**announced, "at_ms": 1, "data": {"port_ms": 1}}]
     for route in ROUTES:
         name = route.answers.get(200, "")
         if route.method == "GET" and name in SCHEMAS and "bulk" not in route.path and "result" not in route.path:
-            name_of = {"tokens": "root", "workers": "one", "policies": "p"}.get((route.path + "//").split("/")[2], "")
+            name_of = {"tokens": "root", "workers": "one", "policies": "p", "schedules": "s"}.get(
+                (route.path + "//").split("/")[2], ""
+            )
             path = route.path.replace("{id}", "a").replace("{name}", name_of)
             answer = await client.get(path)
             assert answer.status == 200, path
