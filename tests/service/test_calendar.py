@@ -114,6 +114,7 @@ def near_changes(draw: st.DrawFn) -> tuple[str, datetime]:
 @given(near_changes(), DAILY)
 @example(("Europe/Berlin", datetime(2026, 3, 28, 12, tzinfo=UTC)), "30 2 * * *")
 @example(("Europe/Berlin", datetime(2026, 10, 25, 0, 40, tzinfo=UTC)), "50 2 * * *")
+@example(("Europe/Berlin", datetime(2026, 10, 25, 1, 40, tzinfo=UTC)), "50 2 * * *")
 @example(("Australia/Lord_Howe", datetime(2026, 4, 4, 15, 10, tzinfo=UTC)), "*/5 5 * * *")
 def test_around_a_change_of_the_clock_slots_are_those_of_every_minute(place: tuple[str, datetime], text: str) -> None:
     zone, start = place

@@ -152,6 +152,19 @@ async def test_pause_resume_run_now_and_delete(tmp_path: Path) -> None:
                 await attempt
 
 
+async def test_a_rule_stamped_before_a_slot_that_was_decided_meanwhile_goes_on_after_it(tmp_path: Path) -> None:
+    """Else its first slot would be refused for ever."""
+    async with one(tmp_path, slots=0) as stand:
+        await put(stand, overlap="allow")
+        stand.clock.advance(4)
+        await stand.until(lambda: rows(stand) == 4)
+        spec = ScheduleSpec(TaskSpec(Work(command=("true",))), every_ms=2000, overlap="allow")
+        await stand.node.door.propose(c.PutSchedule("s", spec, START + 2000), 1)
+        stand.clock.advance(2)
+        await stand.until(lambda: rows(stand) == 5)
+        assert [slot for slot, *_ in await ledger(stand)] == [1, 2, 3, 4, 6]
+
+
 async def test_run_now_asked_twice_under_one_key_runs_once(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         await put(stand)
