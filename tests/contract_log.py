@@ -134,6 +134,11 @@ class LogContract:
         await asyncio.gather(*(rig.log.propose(b"%d" % number, deadline=SOON_S) for number in range(10)))
         assert [len(results) for results in heard.results] == [len(entry.items) for entry in heard.entries]
 
+    async def test_log_time_is_what_the_next_entry_is_stamped_with(self, rig: LogRig, heard: Recorder) -> None:
+        before = rig.log.time_ms
+        await rig.log.propose(b"now", deadline=SOON_S)
+        assert 0 < before <= heard.entries[-1].time_ms <= rig.log.time_ms
+
     async def test_term_and_log_time_never_fall(self, rig: LogRig, heard: Recorder) -> None:
         await rig.log.propose(b"before", deadline=SOON_S)
         await rig.depose()

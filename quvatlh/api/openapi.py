@@ -143,6 +143,30 @@ _CLASS: Final = {
 }
 _POLICY: Final = {"name": _TEXT, "version": _COUNT, "digest": _TEXT, "at": _TIME, "source": _TEXT}
 _ANNOUNCEMENT: Final = {**dict.fromkeys(("task", "action", "group", "name", "worker"), _TEXT), "at": _TIME, "data": {}}
+_SCHEDULE: Final = {
+    "name": _TEXT,
+    "cron": {"type": ["string", "null"]},
+    "every": {"type": ["string", "null"]},
+    "zone": {"type": ["string", "null"]},
+    "task": {"type": "object"},
+    "catchup": {"enum": ["skip", "last", "all"]},
+    "overlap": {"enum": ["allow", "skip", "queue", "replace"]},
+    "jitter": _TEXT,
+    "paused": {"type": "boolean"},
+    "text": _TEXT,
+    "next": {"type": "array", "items": {"type": "string", "format": "date-time"}},
+    "last_slot": _TIME,
+    "last_task": {"type": ["string", "null"]},
+    "version": _COUNT,
+}
+_SLOT: Final = {
+    "slot": _TIME,
+    "at": _TIME,
+    "outcome": {"enum": ["ran", "skipped"]},
+    "task": {"type": ["string", "null"]},
+    "why": {"type": ["string", "null"]},
+    "manual": {"type": "boolean"},
+}
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
 _GROUPS: Final = _answer(
     {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
@@ -180,6 +204,11 @@ SCHEMAS: Final[Mapping[str, Any]] = {
         {"worker": _TEXT, "verdict": _TEXT, "score": {"type": ["number", "null"]}, "text": {"type": ["string", "null"]}}
     ),
     "PolicyTests": _list("PolicyTest"),
+    "Schedule": _answer(_SCHEDULE),
+    "Schedules": _list("Schedule"),
+    "Slot": _answer(_SLOT),
+    "Ledger": _list("Slot"),
+    "ScheduleRun": _answer({"task": {"type": ["string", "null"]}, "why": {"type": ["string", "null"]}}),
     "Announcement": _answer(_ANNOUNCEMENT),
     "Announcements": _list("Announcement"),
     "Deleted": _answer({"name": _TEXT}),

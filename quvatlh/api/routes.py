@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quvatlh.api import connect, events, market, meter, ops, queues, stream, views
+from quvatlh.api import connect, events, market, meter, ops, queues, schedules, stream, views
 from quvatlh.api.checks import choice
 from quvatlh.api.exchange import Handler, Route
 from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, OFFSET, WAIT, Param, decoded
@@ -158,6 +158,45 @@ ROUTES: Final[Sequence[Route]] = (
         "What workers would answer; nothing runs",
         "PolicyTests",
         body=market.POLICY_TEST,
+    ),
+    _route("GET", "/v1/schedules", schedules.get_schedules, "Schedules, and when each is due", "Schedules"),
+    _route("GET", "/v1/schedules/{name}", schedules.get_schedule, "One schedule, and its next ten slots", "Schedule"),
+    _route(
+        "PUT",
+        "/v1/schedules/{name}",
+        schedules.put_schedule,
+        "Keep a schedule, or give it another rule",
+        "Schedule",
+        body=schedules.SCHEDULE,
+        remembered=True,
+    ),
+    _route(
+        "DELETE", "/v1/schedules/{name}", schedules.delete_schedule, "Forget a schedule", "Deleted", remembered=True
+    ),
+    _route(
+        "GET",
+        "/v1/schedules/{name}/ledger",
+        schedules.get_ledger,
+        "What became of its slots, the latest first",
+        "Ledger",
+        params=schedules.LEDGER_PARAMS,
+    ),
+    _route(
+        "POST",
+        "/v1/schedules/{name}/run",
+        schedules.run_schedule,
+        "Add its task now, too",
+        "ScheduleRun",
+        remembered=True,
+    ),
+    _route("POST", "/v1/schedules/{name}/pause", schedules.pause_schedule, "No slots", "Schedule", remembered=True),
+    _route(
+        "POST",
+        "/v1/schedules/{name}/resume",
+        schedules.pause_schedule,
+        "Slots from now on",
+        "Schedule",
+        remembered=True,
     ),
     _route(
         "GET",

@@ -18,8 +18,8 @@ from quvatlh.core.model import Notify, Retry, Stop, TaskSpec, Unique, Work
 from quvatlh.service.pool import Json
 
 OPAQUE: Final = frozenset({"work", "payload", "result", "announcement", "data", "facts"})
-TIMES: Final = frozenset({"at", "expires", "low", "high"})
-_RECORD_NULLS: Final = ("due_at", "started_at", "finished_at", "expires", "eta", "error", "result")
+TIMES: Final = frozenset({"at", "expires", "low", "high", "slot"})
+_RECORD_NULLS: Final[Json] = dict.fromkeys(("due_at", "started_at", "finished_at", "expires", "eta", "error", "result"))
 
 
 def wire(value: Any) -> Any:
@@ -45,17 +45,22 @@ def _member(name: str, value: Any) -> tuple[str, Any]:
 def task(record: Json) -> Json:
     """A task of section 9: what was asked for with its defaults, then what became of it."""
     rest = {name: value for name, value in record.items() if name not in {"spec", "payload", "payload_json"}}
-    given = record["spec"]
-    shown = _DEFAULTS | dict(_spec_member(name, value) for name, value in given.items())
+    shown = spec(record["spec"]) | _RECORD_NULLS
     if shown["name"] is None:
         shown["name"] = record["id"]
+    told: Json = wire(rest)
+    return shown | told | payload(record)
+
+
+def spec(given: Json) -> Json:
+    """What was asked for, with its defaults."""
+    shown = _DEFAULTS | dict(_spec_member(name, value) for name, value in given.items())
     if shown["kind"] == "service" and shown["limit"] is None:
         shown["limit"] = 1
-    told: Json = wire(rest)
-    return shown | told | _payload(record)
+    return shown
 
 
-def _payload(record: Json) -> Json:
+def payload(record: Json) -> Json:
     raw = record.get("payload")
     if raw is None:
         return {}
@@ -112,8 +117,8 @@ _SHAPES: Final[Mapping[str, Callable[[Json], Any]]] = {
     "stop": _stop,
     "notify": _notify,
 }
-_DEFAULTS: Final[Json] = (
-    dict(_member(name, value) for name, value in _fields(TaskSpec(work=Work())).items())
-    | {"stop": _stop({}), "retry": retry({}), "lease": duration_text(LEASE_MS_DEFAULT)}
-    | dict.fromkeys(_RECORD_NULLS)
-)
+_DEFAULTS: Final[Json] = dict(_member(name, value) for name, value in _fields(TaskSpec(work=Work())).items()) | {
+    "stop": _stop({}),
+    "retry": retry({}),
+    "lease": duration_text(LEASE_MS_DEFAULT),
+}

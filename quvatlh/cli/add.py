@@ -90,7 +90,7 @@ def add(
             raise click.UsageError("options do not go with NDJSON: each line is a whole task")
         ids = _add_lines(session, file[0], key, keep_ids=is_waited_for)
     else:
-        tasks = [merged(task, extra, around) for task in _tasks_of(file[0])]
+        tasks = [merged(task, extra, around) for task in tasks_of(file[0])]
         if len(tasks) > 1 and "id" in extra:
             raise click.UsageError(f"--id names one task, and {file[0]} has {len(tasks)}")
         ids = _add_tasks(session, tasks, key)
@@ -110,7 +110,7 @@ def _check_usage(ctx: click.Context, argv: list[str] | None, file: Sequence[str]
     raise click.UsageError("what is to be added? quvatlh add -- CMD [ARG...], or quvatlh add FILE", ctx)
 
 
-def _tasks_of(path: str) -> list[Task]:
+def tasks_of(path: str) -> list[Task]:
     try:
         with _opened(path) as file:
             tasks = read_tasks(file.read())

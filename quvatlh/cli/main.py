@@ -27,6 +27,7 @@ COMMANDS = {
     "worker": ("quvatlh.cli.workers:worker", "One worker: look at it, change it, drain it."),
     "drain": ("quvatlh.cli.workers:drain", "Let a worker finish, and give it nothing new."),
     "balance": ("quvatlh.cli.balance:balance", "Even out a group over its workers."),
+    "cron": ("quvatlh.cli.cron:cron", "Schedules: list, add, show, pause, run, what became of them."),
     "policy": ("quvatlh.cli.policy:policy", "Stored policies: list, show, store, delete, test."),
     "cluster": ("quvatlh.cli.cluster:cluster", "Nodes, backup and restore."),
     "token": ("quvatlh.cli.token:token", "The token that commands use."),

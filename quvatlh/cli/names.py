@@ -20,17 +20,21 @@ COMPLETION_S = 1.0
 QUEUES_MAX = 1000
 """So many of them are looked through: one page."""
 
-Kind = Literal["workers", "policies", "queues", "classes"]
+Kind = Literal["workers", "policies", "queues", "classes", "schedules"]
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 async def names(client: Client, kind: Kind) -> list[str]:
     if kind == "queues":
         listed = (await client.queues(limit=QUEUES_MAX))["items"]
-    elif kind == "classes":
-        listed = await client.classes()
     else:
-        listed = await (client.workers() if kind == "workers" else client.policies())
+        ask = {
+            "workers": client.workers,
+            "policies": client.policies,
+            "classes": client.classes,
+            "schedules": client.schedules,
+        }
+        listed = await ask[kind]()
     return [each["name"] for each in listed]
 
 

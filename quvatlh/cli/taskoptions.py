@@ -20,6 +20,8 @@ Task = dict[str, Any]
 PARTS = frozenset({"retry", "stop"})
 """What an option names a part of."""
 
+OF_ONE_TASK = ("id", "at", "delay")
+
 _FIELDS = (
     click.option("--id", "id", metavar="ID", help="Chosen id: adding it again is the same task."),
     click.option("--name", metavar="N", help="Name: what `limit` counts by."),
@@ -62,6 +64,14 @@ _FIELDS = (
 def task_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_FIELDS):
         command = option(command)
+    return command
+
+
+def schedule_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of the task of a schedule, which gives each its id and its time."""
+    command = task_options(command)
+    params: list[click.Parameter] = vars(command)["__click_params__"]
+    params[:] = [each for each in params if each.name not in OF_ONE_TASK]
     return command
 
 

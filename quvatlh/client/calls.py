@@ -286,6 +286,36 @@ class Client:
         found: list[Json] = (await self._http.ask(asked, _value))["items"]
         return found
 
+    # --- schedules ---
+
+    async def schedules(self) -> list[Json]:
+        return await self._items("/v1/schedules")
+
+    async def schedule(self, name: str) -> Json:
+        """With its rule in plain words (`text`), and the next ten slots (`next`)."""
+        return await self._read(_path("/v1/schedules", name), {})
+
+    async def put_schedule(self, name: str, schedule: Mapping[str, Any], *, key: str | None = None) -> Json:
+        """`{cron | every, zone, task, catchup, overlap, jitter, paused}` -> the schedule as it is then."""
+        return await self._write("PUT", _path("/v1/schedules", name), schedule, key)
+
+    async def delete_schedule(self, name: str, *, key: str | None = None) -> None:
+        await self._write("DELETE", _path("/v1/schedules", name), None, key)
+
+    async def run_schedule(self, name: str, *, key: str | None = None) -> Json:
+        """Now, beside its slots: `{task, why}`."""
+        return await self._write("POST", _path("/v1/schedules", name, "run"), None, key)
+
+    async def pause_schedule(self, name: str, *, key: str | None = None) -> Json:
+        return await self._write("POST", _path("/v1/schedules", name, "pause"), None, key)
+
+    async def resume_schedule(self, name: str, *, key: str | None = None) -> Json:
+        return await self._write("POST", _path("/v1/schedules", name, "resume"), None, key)
+
+    async def ledger(self, name: str, *, limit: int = 100, cursor: str | None = None) -> Json:
+        """What became of its slots, the latest first: a page, as of `tasks`."""
+        return await self._read(f"{_path('/v1/schedules', name)}/ledger", {"limit": limit, "cursor": cursor})
+
     # --- what happens ---
 
     def events(self, /, since: str | None = None, **query: object) -> AsyncIterator[Event]:

@@ -47,11 +47,10 @@ def ready_tasks(
 
 
 def next_due_ms(db: sqlite3.Connection) -> int | None:
-    """When time changes something next: a task due, a task that expires, a schedule's slot."""
+    """When time changes something next: a task due, a task that expires. Schedules have a duty of their own."""
     sql = (
         "SELECT min(at) FROM (SELECT min(due_at) at FROM task WHERE due_at IS NOT NULL "
-        "UNION ALL SELECT min(expiry) FROM task WHERE expiry IS NOT NULL "
-        "UNION ALL SELECT min(next_at) FROM schedule)"
+        "UNION ALL SELECT min(expiry) FROM task WHERE expiry IS NOT NULL)"
     )
     found = db.execute(sql).fetchone()[0]
     return None if found is None else int(found)

@@ -238,6 +238,8 @@ class ScheduleSpec(Value, frozen=True):
     overlap: Overlap = "skip"
     jitter_ms: SpanMs = 0
     paused: bool = False
+    expires_in_ms: SpanMs | None = None
+    """Of the task, from its slot on; None: it does not expire."""
 
 
 class TokenScope(Value, frozen=True):

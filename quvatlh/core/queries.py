@@ -295,6 +295,10 @@ def schedules(db: sqlite3.Connection, name: str | None = None) -> list[ScheduleV
     ]
 
 
+def has_schedule(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute("SELECT 1 FROM schedule WHERE name = ?", (name,)).fetchone() is not None
+
+
 def ledger(db: sqlite3.Connection, schedule: str, *, before: int | None = None, limit: int = 100) -> list[LedgerRow]:
     """The latest first; `before` is the ordinal of the last row of the page before."""
     sql = (

@@ -185,6 +185,11 @@ class Log(Protocol):
     def applied_index(self) -> int: ...
 
     @property
+    def time_ms(self) -> int:
+        """What an entry made now would be stamped with, as this node knows it: on the master, log time."""
+        ...
+
+    @property
     def membership(self) -> Membership | None:
         """None until founded or admitted."""
         ...

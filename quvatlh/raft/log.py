@@ -64,6 +64,10 @@ class RaftLog(Peering):
         return self._generation.machine.applied_index if self._generation is not None else 0
 
     @property
+    def time_ms(self) -> int:
+        return self._engine.log_time_ms() if self._engine is not None else 0
+
+    @property
     def committed_index(self) -> int:
         """The greatest commit index heard of."""
         return self._engine.master_commit() if self._engine is not None else 0

@@ -75,7 +75,13 @@ class RemoveMember(Struct, frozen=True, array_like=True, tag="remove_member"):
     id: str
 
 
-Wish = AddTasks | Do | Open | Barrier | AddMember | RemoveMember
+class RunSchedule(Struct, frozen=True, array_like=True, tag="run_schedule"):
+    """Now, beside its slots."""
+
+    name: Name
+
+
+Wish = AddTasks | Do | Open | Barrier | AddMember | RemoveMember | RunSchedule
 
 
 class Ask(Struct, frozen=True, array_like=True):

@@ -16,7 +16,7 @@ from quvatlh.core.limits import DIGEST_EVERY_ENTRIES
 from quvatlh.core.market import chores_due, next_due_ms
 from quvatlh.core.results import Worked
 from quvatlh.core.schema import SCHEMA_VERSION
-from quvatlh.ports import Clock, LogError, Role
+from quvatlh.ports import Clock, Log, LogError, Role
 from quvatlh.service.door import Door
 from quvatlh.service.state import State
 
@@ -27,13 +27,14 @@ LAZY_S: Final = 0.5
 """After an event that may have brought a due time (an ADD with `expires`): half of what an expiry may be late."""
 IDLE_S: Final = 60.0
 """Old tasks and rows leave this late at most."""
-_URGENT: Final = frozenset({"task.retrying", "task.updated", "action.ended", "schedule.changed", "queue.changed"})
+_URGENT: Final = frozenset({"task.retrying", "task.updated", "action.ended", "queue.changed"})
 
 
 class Chores:
     """A Hearer, and a duty of the master (`run`)."""
 
-    def __init__(self, door: Door, state: State, clock: Clock, node: str) -> None:
+    def __init__(self, log: Log, door: Door, state: State, clock: Clock, node: str) -> None:
+        self._log = log
         self._door = door
         self._state = state
         self._clock = clock
@@ -132,4 +133,4 @@ class Chores:
         return isinstance(written.answer, Worked) and written.answer.more
 
     def _now_ms(self) -> int:
-        return max(self._clock.wall_ms(), self._state.time_ms)
+        return self._log.time_ms

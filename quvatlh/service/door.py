@@ -63,6 +63,9 @@ class Door:
         """And whether the actions of an old session surely ended with it."""
         self.at_once: Callable[[Sequence[c.NewTask]], AbstractContextManager[tuple[c.Award, ...]]] = _nothing_at_once
         """And what of an ADD is given away by its own entry."""
+        self.stamp: Callable[[c.AnyCommand], c.AnyCommand] = lambda command: command
+        self.run_now: Callable[[str], c.AnyCommand] = _no_schedule
+        """What the master's calendar adds to a command; the task of a schedule that is run by hand."""
         self._log = log
         self._peers = peers
         self._codec = codec
@@ -191,10 +194,13 @@ class Door:
                 return await self._propose(c.Item(c.Add(tasks, awards), ask.request), deadline_s)
         return await self._propose(c.Item(self._command(wish), ask.request), deadline_s)
 
-    def _command(self, wish: asks.Open | asks.Do) -> c.AnyCommand:
+    def _command(self, wish: asks.Open | asks.Do | asks.RunSchedule) -> c.AnyCommand:
         """With all that chance, a clock or the master's own knowledge decides."""
         if isinstance(wish, asks.Do):
-            return wish.command
+            return self.stamp(wish.command)
+        if isinstance(wish, asks.RunSchedule):
+            self._check_room()
+            return self.run_now(wish.name)
         return c.OpenSession(
             wish.worker,
             wish.session,
@@ -208,11 +214,14 @@ class Door:
         )
 
     def _new_tasks(self, wish: asks.AddTasks) -> tuple[c.NewTask, ...]:
+        self._check_room()
+        return self._stamps.new_tasks(wish.tasks, self._log_time_ms())
+
+    def _check_room(self) -> None:
         if not self._may_add():
             raise Unavailable(
                 "the disk of the master, or too many others, is full; finishes and deletes still go", "disk_full"
             )
-        return self._stamps.new_tasks(wish.tasks, self._log_time_ms())
 
     async def _membership(self, change: Awaitable[object]) -> Written:
         await change
@@ -226,6 +235,10 @@ class Door:
 
 def _nothing_at_once(_tasks: Sequence[c.NewTask]) -> AbstractContextManager[tuple[c.Award, ...]]:
     return nullcontext(())
+
+
+def _no_schedule(name: str) -> c.AnyCommand:
+    raise Refused(f"there is no schedule named {name}", "not_found")
 
 
 def _encoded(encode: Callable[[T], bytes], value: T) -> bytes:

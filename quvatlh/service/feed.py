@@ -237,7 +237,7 @@ def data_of(event: Event, group: str | None) -> dict[str, object]:
     if event.token:
         data["token"] = event.token
     for name, value in (event.more or {}).items():
-        data[f"{name}_ms" if name in {"started_at", "due_at"} else name] = value
+        data[f"{name}_ms" if name in {"started_at", "due_at", "slot"} else name] = value
     return data
 
 

@@ -20,6 +20,7 @@ from quvatlh.service.balancing import Balancing
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.chores import Chores
 from quvatlh.service.crew import Crew
+from quvatlh.service.cron import Cron
 from quvatlh.service.door import Door
 from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed
@@ -30,6 +31,7 @@ from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy
+from quvatlh.service.planning import Planner
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
 from quvatlh.service.queueing import Queueing
@@ -38,6 +40,7 @@ from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
 from quvatlh.service.reserve import Reserve, Reserves, Room
+from quvatlh.service.schedules import Schedules
 from quvatlh.service.seats import Seats
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.sources import Sources
@@ -108,6 +111,7 @@ class NodePool:
         explain: Explain,
         balancing: Balancing,
         queues: Queues,
+        schedules: Schedules,
     ) -> None:
         self.queueing: Queueing = queues
         self.connect = reception.connect
@@ -124,6 +128,9 @@ class NodePool:
         self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
         self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
         self.explain, self.balance = explain.explain, balancing.balance
+        self.schedules, self.schedule, self.ledger = schedules.schedules, schedules.schedule, schedules.ledger
+        self.put_schedule, self.delete_schedule = schedules.put_schedule, schedules.delete_schedule
+        self.pause_schedule, self.run_schedule = schedules.pause_schedule, schedules.run_schedule
 
 
 class Node:
@@ -149,7 +156,7 @@ class Node:
             codec,
             clock,
             entropy,
-            log_time_ms=lambda: state.time_ms,
+            log_time_ms=lambda: log.time_ms,
             may_add=self.reserves.may_add,
         )
         self.presence = Presence(log, peers, self.door, state, clock)
@@ -204,7 +211,10 @@ class Node:
         self.balancer = Balancer(
             log, self.door, state, reads, self.presence, self.jury, shapes, clock, auto=options.balance
         )
-        self._chores = Chores(self.door, state, clock, options.name)
+        self._chores = Chores(log, self.door, state, clock, options.name)
+        planner = Planner(log, state, clock, entropy)
+        self.door.stamp, self.door.run_now = planner.stamp, planner.run_now
+        self.cron = Cron(log, self.door, state, planner, may_add=self.reserves.may_add, note=world.note)
         bulks = Bulks(log, peers, self.door, reads, self.tree, entropy)
         sources = Sources(world.judge)
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
@@ -214,7 +224,10 @@ class Node:
         traffic = Traffic(clock, lambda: state.time_ms)
         queues = Queues(reads, writes, bulks, traffic, state, clock)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
-        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing, queues)
+        schedules = Schedules(log, reads, writes, sources)
+        self.pool = NodePool(
+            reads, writes, self._status, known, self._reception, fleet, explain, balancing, queues, schedules
+        )
         self._hearers = (
             known,
             self.presence,
@@ -224,6 +237,7 @@ class Node:
             self.auction,
             self.balancer,
             self._chores,
+            self.cron,
             self.tree,
             traffic,
         )
@@ -238,6 +252,7 @@ class Node:
         self._log.listen(self.feed)
         self.tree.duty("presence", self.presence.run)
         self.tree.duty("chores", self._chores.run)
+        self.tree.duty("cron", self.cron.run)
         self.tree.duty("auction", self.auction.run)
         self.tree.grow("reserve", self.reserves.run)
         self.tree.duty("balance", self.balancer.run)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, 
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
+from quvatlh.service.timetable import Timetable
 
 if TYPE_CHECKING:
     from quvatlh.service.queueing import Queueing
@@ -311,7 +312,7 @@ class Market(Protocol):
         ...
 
 
-class Pool(Market, Protocol):
+class Pool(Market, Timetable, Protocol):
     """The one way from a door to the cluster. Any node takes any call.
 
     Each coroutine raises one of the four Problems, and nothing else that is not a bug. A call may be cancelled (its

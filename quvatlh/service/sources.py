@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from quvatlh.core.model import Code
+from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.rejections import FieldError
 from quvatlh.ports import CodeKind, Judge
 from quvatlh.service.asks import Draft
@@ -42,13 +42,17 @@ class Sources:
         """Rejected(invalid) with all that does not compile."""
         faults: list[FieldError] = []
         for position, draft in enumerate(drafts):
-            spec = draft.spec
-            if spec.policy is None and spec.announce is None:
-                continue
-            faults += await self._faults(f"tasks[{position}].policy", spec.policy, "policy")
-            faults += await self._faults(f"tasks[{position}].announce", spec.announce, "announce")
+            if draft.spec.policy is not None or draft.spec.announce is not None:
+                faults += await self.faults(f"tasks[{position}]", draft.spec)
         if faults:
             raise Rejected("invalid", "a policy does not compile", faults[:FAULTS_MAX])
+
+    async def faults(self, path: str, spec: TaskSpec) -> list[FieldError]:
+        """Of one task, whose place is told before them."""
+        return [
+            *await self._faults(f"{path}.policy", spec.policy, "policy"),
+            *await self._faults(f"{path}.announce", spec.announce, "announce"),
+        ]
 
     async def _faults(self, path: str, code: Code | None, kind: CodeKind) -> list[FieldError]:
         if code is None:

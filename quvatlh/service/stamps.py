@@ -31,7 +31,8 @@ class Stamps:
         return [_uuid7(first + n) for n in range(count)]
 
     def new_tasks(self, drafts: Sequence[Draft], log_time_ms: int) -> tuple[c.NewTask, ...]:
-        now = max(self._clock.wall_ms(), log_time_ms)
+        """Relative times count from log time: the master's own clock may be an hour off."""
+        now = log_time_ms
         ids = iter(self.task_ids(sum(draft.id is None for draft in drafts)))
         return tuple(
             [

@@ -84,7 +84,7 @@ def fits(answer_schema: str, value: object) -> None:
     jsonschema_rs.validator_for(schema_at({"$ref": f"#/components/schemas/{answer_schema}"})).validate(value)
 
 
-NAMED = {"tokens": "root", "workers": "one", "policies": "p", "queues": "q", "classes": "c"}
+NAMED = {"tokens": "root", "workers": "one", "policies": "p", "queues": "q", "classes": "c", "schedules": "s"}
 """What there is one of, by the collection it is in."""
 
 
@@ -94,6 +94,10 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     await client.ask("PUT", "/v1/policies/p", {"source": "return true"})
     await client.ask("PUT", "/v1/queues/q", {"rate": "100/m", "unique": {}, "retry": {}, "lease": "3s"})
     await client.ask("PUT", "/v1/classes/c", {"rate": 3, "ceil": 4.5})
+    await client.ask(
+        "PUT", "/v1/schedules/s", {"cron": "@daily", "task": {"work": WORK, "expires": "5m", "payload": 1}}
+    )
+    fits("ScheduleRun", (await client.ask("POST", "/v1/schedules/s/run")).json)
     announced = dict.fromkeys(("task", "action", "group", "name", "worker"), "a")
     node.pool.announced = [{**announced, "at_ms": 1, "data": {"port_ms": 1}}]
     for route in ROUTES:

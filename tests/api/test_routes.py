@@ -224,6 +224,7 @@ async def test_head_is_get_without_a_body(client: Client) -> None:
 
 
 ADD = {"event": "ADD", "tasks": [{"work": WORK}]}
+CRON = {"cron": "@daily", "task": {"work": WORK}}
 BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/events", {}, 400, "invalid", "event is required"),
     ("POST", "/v1/events", [], 400, "invalid", "must be an object, not a list"),
@@ -323,6 +324,50 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/policies/test", {"source": "x", "task": "none"}, 404, "not_found", "there is no task none"),
     ("POST", "/v1/policies/test", {"source": "x", "task": {"wrk": 1}}, 400, "invalid", "task.wrk is not a known field"),
     ("POST", "/v1/policies/test", {"source": "x", "task": "a", "worker": "two"}, 404, "not_found", "no worker two"),
+    ("GET", "/v1/schedules?x=1", None, 400, "unknown_field", "x is not a known parameter"),
+    ("GET", "/v1/schedules/s", None, 404, "not_found", "there is no schedule named s"),
+    ("GET", "/v1/schedules/a%2Fb", None, 404, "not_found", "there is no schedule named 'a/b'"),
+    ("PUT", "/v1/schedules/a%2Fb", CRON, 400, "invalid", "name must not hold '/'"),
+    ("PUT", "/v1/schedules/s", {"cron": "@daily"}, 400, "invalid", "task is required"),
+    ("PUT", "/v1/schedules/s", {"task": {"work": WORK}}, 400, "invalid", "must have exactly one of cron, every"),
+    ("PUT", "/v1/schedules/s", CRON | {"every": "5s"}, 400, "invalid", "must have exactly one of cron, every"),
+    ("PUT", "/v1/schedules/s", CRON | {"cron": "61 * * * *"}, 400, "invalid", "cron minute '61' cannot be: it takes 0"),
+    ("PUT", "/v1/schedules/s", CRON | {"cron": "0 0 31 4 *"}, 400, "invalid", "cron never fires: no month of '4' has"),
+    ("PUT", "/v1/schedules/s", CRON | {"cron": "* * * * * *"}, 400, "invalid", "cron must have five fields"),
+    ("PUT", "/v1/schedules/s", CRON | {"cron": "@every 5x"}, 400, "invalid", "cron after @every must be a duration"),
+    ("PUT", "/v1/schedules/s", CRON | {"cron": "@every 5ms"}, 400, "invalid", "cron after @every must be 1s or more"),
+    ("PUT", "/v1/schedules/s", CRON | {"zone": "Berlin"}, 400, "invalid", "did you mean Europe/Berlin?"),
+    (
+        "PUT",
+        "/v1/schedules/s",
+        {"every": "5s", "zone": "Europe/Berlin", "task": {"work": WORK}},
+        400,
+        "invalid",
+        "zone",
+    ),
+    ("PUT", "/v1/schedules/s", {"every": 0.5, "task": {"work": WORK}}, 400, "invalid", "every must be 1s or more"),
+    ("PUT", "/v1/schedules/s", CRON | {"catchup": "most"}, 400, "invalid", "catchup must be one of skip, last, all"),
+    ("PUT", "/v1/schedules/s", CRON | {"overlap": 1}, 400, "invalid", "overlap must be one of allow, skip, queue, rep"),
+    ("PUT", "/v1/schedules/s", CRON | {"jitter": "-1s"}, 400, "invalid", "jitter must be a duration"),
+    ("PUT", "/v1/schedules/s", CRON | {"crn": 1}, 400, "unknown_field", "did you mean cron?"),
+    ("PUT", "/v1/schedules/s", CRON | {"task": {"wrk": 1}}, 400, "invalid", "task.wrk is not a known field"),
+    ("PUT", "/v1/schedules/s", CRON | {"task": {"work": WORK, "id": "a"}}, 400, "invalid", "task.id is made anew for"),
+    ("PUT", "/v1/schedules/s", CRON | {"task": {"work": WORK, "delay": "5s"}}, 400, "invalid", "task.delay is for the"),
+    ("PUT", "/v1/schedules/s", CRON | {"task": {"work": WORK, "at": "5s"}}, 400, "invalid", "task.at is for the sched"),
+    (
+        "PUT",
+        "/v1/schedules/s",
+        CRON | {"task": {"work": WORK, "expires": "2030-01-01T00:00:00Z"}},
+        400,
+        "invalid",
+        "task.expires must be a duration",
+    ),
+    ("DELETE", "/v1/schedules/s", None, 404, "not_found", "there is no schedule named s"),
+    ("POST", "/v1/schedules/s/run", None, 404, "not_found", "there is no schedule named s"),
+    ("POST", "/v1/schedules/s/pause", None, 404, "not_found", "there is no schedule named s"),
+    ("POST", "/v1/schedules/s/resume", None, 404, "not_found", "there is no schedule named s"),
+    ("GET", "/v1/schedules/s/ledger", None, 404, "not_found", "there is no schedule named s"),
+    ("GET", "/v1/schedules/s/ledger?limit=0", None, 400, "invalid", "limit must be a whole number from 1 to 1000"),
     ("GET", "/v1/announcements?grup=g", None, 400, "unknown_field", "did you mean group?"),
     ("POST", "/v1/tasks/dleete", {"ids": ["a"]}, 404, "not_found", "takes GET, HEAD, not POST"),
     ("GET", "/v1/bulk/b9", None, 404, "not_found", "there is no bulk b9"),
@@ -382,6 +427,7 @@ async def test_a_bad_request_is_told_what_is_wrong_and_changes_nothing(
         node.pool.index,
         len(node.pool.records),
         len(node.pool.members),
+        dict(node.pool.planned),
     )
     answer = await node.client.ask(method, path, body)
     assert (answer.status, answer.code) == (status, code)
@@ -392,7 +438,7 @@ async def test_a_bad_request_is_told_what_is_wrong_and_changes_nothing(
     pool, queues = node.pool, node.pool.queueing
     queues.settings.pop("default", None)  # made on first use, by whoever looks
     known = (pool.records["a"], pool.crew, queues.settings, queues.tree)
-    assert before == (*known, pool.index, len(pool.records), len(pool.members))
+    assert before == (*known, pool.index, len(pool.records), len(pool.members), pool.planned)
     assert not node.broken
 
 

@@ -128,3 +128,42 @@ def test_pause_resume_and_delete(table: Table) -> None:
     assert (queries.schedules(table.db), queries.ledger(table.db, "s")) == ([], [])
     assert table.do(c.PauseSchedule("s", paused=True)).code == "not_found"
     assert table.do(c.PutSchedule("s", ScheduleSpec(TaskSpec(WORK, policy=Code(name="x"))), 1)).code == "invalid"
+
+
+def test_a_slot_that_has_not_come_is_refused(table: Table) -> None:
+    version = put(table)
+    refused = fire(table, version, table.now + 1)
+    assert (refused.code, refused.detail) == ("conflict", "the slot of schedule s has not come yet")
+    assert fire(table, version, table.now).task is not None
+
+
+def test_the_same_rule_again_goes_on_where_it_was(table: Table) -> None:
+    """Somebody who writes his schedules anew each minute loses none of their slots."""
+
+    def next_at(command: c.PutSchedule) -> int | None:
+        table.do(command)
+        return queries.schedules(table.db, "s")[0].next_at
+
+    every = ScheduleSpec(SPEC, every_ms=1000)
+    assert next_at(c.PutSchedule("s", every, 5000)) == 5000
+    assert next_at(c.PutSchedule("s", ScheduleSpec(SPEC, every_ms=1000, overlap="allow"), 6000)) == 5000
+    assert next_at(c.PutSchedule("s", ScheduleSpec(SPEC, every_ms=2000), 6000)) == 6000
+    assert next_at(c.PutSchedule("s", ScheduleSpec(SPEC, every_ms=2000, paused=True), 6000)) is None
+    assert next_at(c.PutSchedule("s", ScheduleSpec(SPEC, every_ms=2000), 8000)) == 8000
+
+
+def test_to_resume_what_is_not_paused_passes_over_nothing(table: Table) -> None:
+    version = put(table)
+    due = queries.schedules(table.db, "s")[0].next_at
+    assert table.do(c.PauseSchedule("s", paused=False, next_ms=table.now + 9000)).version == version
+    assert queries.schedules(table.db, "s")[0].next_at == due
+
+
+@pytest.mark.parametrize(("payload", "is_json"), [(b'{"a":1}', True), (b"\x00\xff", False)])
+def test_each_task_gets_the_payload_of_its_schedule(payload: bytes, is_json: bool, table: Table) -> None:
+    spec = ScheduleSpec(SPEC, every_ms=1000, overlap="allow")
+    version = int(table.do(c.PutSchedule("s", spec, table.now, payload, is_json)).version)
+    for slot in (1000, 2000):
+        fire(table, version, slot)
+        (seq,) = table.db.execute("SELECT seq FROM task WHERE id = ?", (f"t{slot}",)).fetchone()
+        assert queries.get_payload(table.db, seq) == (payload, is_json)

@@ -49,6 +49,8 @@ class FakeLog:
     ) -> None:
         self.machine = machine
         self.held = False
+        self.ahead_ms = 0
+        """So far are the clocks of the other voters ahead of this node's: log time goes by theirs."""
         self._clock: Clock = FakeClock() if clock is None else clock
         self._node = node or Member("node1", "one", "127.0.0.1:7421")
         self._membership = Membership("cluster1", (self._node,))
@@ -74,6 +76,10 @@ class FakeLog:
     @property
     def applied_index(self) -> int:
         return self.machine.applied_index
+
+    @property
+    def time_ms(self) -> int:
+        return self._time_ms()
 
     @property
     def membership(self) -> Membership | None:
@@ -246,7 +252,7 @@ class FakeLog:
             what(listener)
 
     def _time_ms(self) -> int:
-        return max(self._clock.wall_ms(), self.machine.time_ms)
+        return max(self._clock.wall_ms() + self.ahead_ms, self.machine.time_ms)
 
     def _check_acting(self) -> None:
         self._check_not_stopping()

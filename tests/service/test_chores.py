@@ -17,6 +17,15 @@ async def test_a_delayed_task_is_promoted_when_its_time_has_come(tmp_path: Path)
         await stand.until_state(task, "pending")
 
 
+async def test_time_is_the_logs_whatever_the_masters_own_clock_says(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        stand.log.ahead_ms = HOUR_MS
+        task = await stand.add(delay_ms=1000)
+        assert (await stand.pool.task(asked(), task))["at_ms"] == stand.clock.wall_ms() + HOUR_MS + 1000
+        stand.clock.advance(1)
+        await stand.until_state(task, "pending")
+
+
 async def test_a_nearer_time_shortens_the_wait(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         await stand.add(delay_ms=3_600_000)

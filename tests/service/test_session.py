@@ -181,10 +181,9 @@ async def test_what_may_have_been_lost_in_a_silence_never_begins_however_late_th
 ) -> None:
     async with two(tmp_path) as (master, follower, _):
         await follower.working()
-        for part in ("auction", "presence"):
-            await master.node.tree.stop(part)
+        await master.node.tree.stop("presence")
         await follower.node.tree.stop("session")
-        task = await master.add()
+        task = await master.add(tags=["nowhere"])
         (mirror,) = master.mirrors
         mirror.hold()
         token = await master.claim(task, follower)
@@ -206,9 +205,8 @@ async def test_what_may_have_been_lost_in_a_silence_never_begins_however_late_th
 async def test_what_somebody_wants_ended_before_the_first_answered_beat_never_begins(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
-        await stand.node.tree.stop("auction")
         stand.node.session._is_confirmed = False
-        task = await stand.add()
+        task = await stand.add(tags=["nowhere"])
         token = await stand.claim(task)
         await stand.node.door.propose(c.Kill((task,)), 1)
         await stand.until(lambda: not stand.live(), "it is not ended")

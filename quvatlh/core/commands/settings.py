@@ -120,7 +120,7 @@ class PutSchedule(Command, frozen=True, tag="put_schedule"):
     name: Name
     spec: ScheduleSpec
     next_ms: TimeMs | None
-    """The first slot, by the master's calendar."""
+    """The first slot, by the master's calendar. Not taken where the rule goes on as it was: what is due then stays due."""
     payload: Blob | None = None
     payload_json: bool = True
 
@@ -136,7 +136,8 @@ class DeleteSchedule(Command, frozen=True, tag="delete_schedule"):
 
 
 class Fire(Command, frozen=True, tag="fire"):
-    """A slot and its task in one entry. Slots of a schedule only grow, so none is twice; `manual` ones stand aside."""
+    """A slot and its task in one entry. Slots of a schedule only grow, so none is twice; `manual` ones stand aside. The
+    payload is the schedule's own, and need not travel."""
 
     name: Name
     version: Serial

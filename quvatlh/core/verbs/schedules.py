@@ -47,13 +47,18 @@ def put(unit: Unit, command: PutSchedule) -> Versioned | Rejection:
     """A new rule for the same name goes on with its ledger; slots that were, stay."""
     text = json_text(command.spec)
     if text is None:
-        return Rejection("invalid", "the task's work holds what has no form in JSON")
+        error = FieldError("task.work", "holds what has no form in JSON")
+        return Rejection("invalid", "the task cannot be kept", (error,))
     for field, code in (("policy", command.spec.task.policy), ("announce", command.spec.task.announce)):
         if code is not None and code.name is not None and not policy_exists(unit, code):
             error = FieldError(f"task.{field}.name", f"there is no policy named {code.name}")
             return Rejection("invalid", "unknown policy", (error,))
     version = unit.take("schedule")
-    next_at = None if command.spec.paused else command.next_ms
+    old = _read(unit, command.name)
+    goes_on = old is not None and old.next_at is not None and _rule(old.spec) == _rule(command.spec)
+    next_at = old.next_at if old is not None and goes_on else command.next_ms
+    if command.spec.paused:
+        next_at = None
     unit.db.execute(
         "INSERT INTO schedule VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, 0) ON CONFLICT DO UPDATE SET "
         "spec = excluded.spec, payload = excluded.payload, payload_json = excluded.payload_json, "
@@ -68,6 +73,8 @@ def pause(unit: Unit, command: PauseSchedule) -> Versioned | Rejection:
     schedule = _read(unit, command.name)
     if schedule is None:
         return _missing(command.name)
+    if schedule.spec.paused == command.paused:
+        return Versioned(schedule.version)
     spec = msgspec.structs.replace(schedule.spec, paused=command.paused)
     version = unit.take("schedule")
     unit.db.execute(
@@ -92,12 +99,14 @@ def fire(unit: Unit, command: Fire) -> Fired | Rejection:
     stale = _stale(schedule, command.name, command.version, None if command.manual else command.slot_ms)
     if stale is not None or schedule is None:
         return stale or _missing(command.name)
+    if command.slot_ms > unit.now:
+        return Rejection("conflict", f"the slot of schedule {command.name} has not come yet")
     if not command.manual:
         schedule.last_slot, schedule.next_at = command.slot_ms, command.next_ms
     why = _held(unit, schedule, manual=command.manual)
     task = None
     if why == "":
-        added = add_tasks(unit, [_fitted(command.task, schedule)])
+        added = add_tasks(unit, [_fitted(unit, command.task, schedule)])
         if isinstance(added, Rejection):
             why = added.errors[0].message if added.errors else added.detail
         elif added.existing:
@@ -158,8 +167,17 @@ def _held(unit: Unit, schedule: _Schedule, *, manual: bool) -> str:
     return "overlap"
 
 
-def _fitted(task: NewTask, schedule: _Schedule) -> NewTask:
-    """Under `queue` the runs of a schedule wait for each other: one name, one at a time."""
+def _rule(spec: ScheduleSpec) -> tuple[object, ...]:
+    """What its slots follow from."""
+    return spec.cron, spec.every_ms, spec.zone
+
+
+def _fitted(unit: Unit, task: NewTask, schedule: _Schedule) -> NewTask:
+    """With the schedule's payload. Under `queue` its runs wait for each other: one name, one at a time."""
+    sql = "SELECT payload, payload_json FROM schedule WHERE name = ?"
+    payload, is_json = unit.db.execute(sql, (schedule.name,)).fetchone()
+    if payload is not None:
+        task = msgspec.structs.replace(task, payload=payload, payload_json=bool(is_json))
     if schedule.spec.overlap != "queue":
         return task
     spec = task.spec

@@ -1,0 +1,144 @@
+"""pool.Pool's schedules: checked here, changed through the door, read from the table."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from quvatlh.core import commands as c
+from quvatlh.core import queries, results
+from quvatlh.core.model import ScheduleSpec
+from quvatlh.core.rejections import FieldError
+from quvatlh.core.views import LedgerRow, ScheduleView
+from quvatlh.ports import Log
+from quvatlh.service import asks, calendar
+from quvatlh.service.pool import Call, Json, Page, Rejected
+from quvatlh.service.reads import Reads
+from quvatlh.service.sources import Sources
+from quvatlh.service.writes import Writes
+
+NEXT_SHOWN: Final = 10
+
+
+class Schedules:
+    """timetable.Timetable."""
+
+    def __init__(self, log: Log, reads: Reads, writes: Writes, sources: Sources) -> None:
+        self._log = log
+        self._reads = reads
+        self._writes = writes
+        self._sources = sources
+
+    async def schedules(self, call: Call) -> Sequence[Json]:
+        return [_record(view, self._log.time_ms, 1) for view in await self._reads.read(call, queries.schedules)]
+
+    async def schedule(self, call: Call, name: str) -> Json:
+        found = await self._reads.read(call, lambda db: queries.schedules(db, name))
+        if not found:
+            raise _missing(name)
+        view = found[0]
+        record = _record(view, self._log.time_ms, NEXT_SHOWN)
+        if view.payload is not None:
+            record |= {"payload": view.payload, "payload_json": view.payload_json}
+        return record
+
+    async def put_schedule(self, call: Call, name: str, given: Json) -> Json:
+        payload, is_json = given.get("payload"), given.get("payload_json", True)
+        spec = _spec({key: value for key, value in given.items() if key not in {"payload", "payload_json"}})
+        _check_rule(spec)
+        faults = await self._sources.faults("task", spec.task)
+        if faults:
+            raise Rejected("invalid", "a policy does not compile", faults)
+        put = c.PutSchedule(name, spec, None, payload, is_json)
+        await self._writes.write(call, asks.Do(put))
+        return await self.schedule(call, name)
+
+    async def delete_schedule(self, call: Call, name: str) -> None:
+        await self._writes.write(call, asks.Do(c.DeleteSchedule(name)))
+
+    async def pause_schedule(self, call: Call, name: str, *, paused: bool) -> Json:
+        await self._writes.write(call, asks.Do(c.PauseSchedule(name, paused)))
+        return await self.schedule(call, name)
+
+    async def run_schedule(self, call: Call, name: str) -> Json:
+        written = await self._writes.write(call, asks.RunSchedule(name))
+        answer = written.answer
+        assert isinstance(answer, results.Fired)
+        return {"task": answer.task, "why": answer.why or None}
+
+    async def ledger(self, call: Call, name: str, limit: int, cursor: str | None) -> Page:
+        before = _place(cursor)
+
+        def query(db: sqlite3.Connection) -> list[LedgerRow] | None:
+            rows = queries.ledger(db, name, before=before, limit=limit + 1)
+            return rows if rows or queries.has_schedule(db, name) else None
+
+        rows = await self._reads.read(call, query)
+        if rows is None:
+            raise _missing(name)
+        shown = rows[:limit]
+        return Page([_row(row) for row in shown], str(shown[-1].ordinal) if len(rows) > limit else None, None)
+
+
+def _spec(given: Json) -> ScheduleSpec:
+    try:
+        return msgspec.convert(given, ScheduleSpec)
+    except msgspec.ValidationError as error:
+        raise Rejected("invalid", "the schedule cannot be kept so", [FieldError("", str(error))]) from error
+
+
+def _check_rule(spec: ScheduleSpec) -> None:
+    try:
+        calendar.check(spec)
+    except calendar.BadRule as error:
+        raise Rejected("invalid", f"{error.field} {error}", [FieldError(error.field, str(error))]) from error
+
+
+def _record(view: ScheduleView, now_ms: int, count: int) -> Json:
+    spec = view.spec
+    record: Json = {
+        "name": view.name,
+        "spec": msgspec.to_builtins(spec),
+        "version": view.version,
+        "last_slot_ms": view.last_slot,
+        "last_task": view.last_task,
+    }
+    return record | _calendar(spec, view.next_at, now_ms, count)
+
+
+def _calendar(spec: ScheduleSpec, next_at: int | None, now_ms: int, count: int) -> dict[str, Any]:
+    """What follows from the rule; a node with older zones than the one that took it may not know."""
+    try:
+        rule = calendar.rule_of(spec)
+    except calendar.BadRule as error:
+        return {"text": f"{error.field} {error}", "next_ms": []}
+    if next_at is None:
+        return {"text": rule.words(), "next_ms": []}
+    return {"text": rule.words(), "next_ms": calendar.slots_of(rule, max(now_ms, next_at - 1), count)}
+
+
+def _row(row: LedgerRow) -> Json:
+    return {
+        "slot_ms": row.slot,
+        "at_ms": row.at,
+        "outcome": row.outcome,
+        "task": row.task,
+        "why": row.why,
+        "manual": row.manual,
+    }
+
+
+def _place(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 17):
+        words = "the cursor is none of this list"
+        raise Rejected("invalid", words, [FieldError("cursor", words)])
+    return int(cursor)
+
+
+def _missing(name: str) -> Rejected:
+    return Rejected("not_found", f"there is no schedule named {name}")
