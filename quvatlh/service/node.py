@@ -32,6 +32,9 @@ from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
+from quvatlh.service.pulling import Pulling
+from quvatlh.service.pullreports import PullReports
+from quvatlh.service.pulls import Pulls
 from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
@@ -104,7 +107,9 @@ class NodePool:
         fleet: Fleet,
         explain: Explain,
         balancing: Balancing,
+        pulling: Pulling,
     ) -> None:
+        self.claim, self.give_back, self.report = pulling.claim, pulling.give_back, pulling.report
         self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
         self.readiness, self.metrics = status.readiness, status.metrics
@@ -183,6 +188,9 @@ class Node:
         self.jury.own = self.crew.judge
         self.book = Book(log, peers, state, self.presence, shapes, clock)
         self.seats.take_offers = self.book.take
+        self.pulls = Pulls(log, self.door, state, self.presence, clock, entropy, codec)
+        said = PullReports(log, self.door, state, self._readers, self.presence, self.pulls, clock, entropy)
+        self._pulling = Pulling(log, peers, self.door, state, self.pulls, said)
         self.auction = Auction(
             log,
             self.door,
@@ -192,6 +200,7 @@ class Node:
             self.book,
             self.pace,
             shapes,
+            pulls=self.pulls,
             strategy=options.strategy,
             ahead=options.ahead,
         )
@@ -206,13 +215,18 @@ class Node:
         explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
         balancing = Balancing(log, peers, self.balancer)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
-        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
+        self.pool = NodePool(
+            reads, writes, self._status, known, self._reception, fleet, explain, balancing, self._pulling
+        )
         self._hearers = (
             known,
             self.presence,
             self.seats,
             self.pace,
             self.book,
+            said,
+            self.pulls,
+            self._pulling,
             self.auction,
             self.balancer,
             self._chores,
@@ -250,8 +264,10 @@ class Node:
         self._reception.close()
         await self.workplace.stop(self.tree)
         self.door.stop()
+        self._pulling.stop()
         self.feed.end()
         await self.tree.stop()
+        await self._pulling.end()
         self._readers.close()
 
     async def _introduce(self) -> None:

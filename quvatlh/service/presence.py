@@ -16,7 +16,7 @@ from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
-from quvatlh.core.limits import LEASE_MS_DEFAULT
+from quvatlh.core.limits import LEASE_MS_DEFAULT, PULL_SESSION
 from quvatlh.core.queries import get_session, live_actions, workers
 from quvatlh.core.rows import LiveRow, json_list
 from quvatlh.core.views import WorkerView
@@ -38,6 +38,8 @@ ELECTION_S: Final = 0.3
 PROPOSE_S: Final = 2.0
 LOOK_S: Final = 0.05
 """Thresholds are looked at no more often than this."""
+PULL_SILENT_S: Final = 30.0
+"""A pull worker says nothing while it works but to renew, and that as seldom as its lease allows."""
 
 
 class Presence:
@@ -56,7 +58,12 @@ class Presence:
         """Session -> hash of its secret."""
         self._condemned: dict[int, str] = {}
         """Token -> session, of actions that were proposed lost: no beat renews them."""
+        self._renewed: dict[int, float] = {}
+        """Token of a pull worker's action -> when its last renewal arrived: each lease is counted for itself there."""
         self._elected_at = 0.0
+        self._next_at = 0.0
+        """When thresholds are looked at again, if nothing is heard."""
+        self._acting = False
         self._wake = asyncio.Event()
         peers.handle(KIND, self._asked)
 
@@ -70,16 +77,17 @@ class Presence:
 
     def is_silent(self, worker: str) -> bool:
         view = self.workers().get(worker)
-        return view is None or view.session is None or self.silence_s(view.session) > SILENT_S
+        return view is None or view.session is None or self._is_silent(view.session)
 
     def takers(self) -> list[WorkerView]:
-        """Those that take awards now."""
+        """Those that take awards now, but for pull workers: these ask for each (pulls.py)."""
         return [
             view
             for view in self.workers().values()
             if view.session is not None
             and view.state == "up"
             and view.facts.slots > 0
+            and not is_pull(view.session)
             and not self.is_silent(view.name)
         ]
 
@@ -103,6 +111,21 @@ class Presence:
             return asks.BeatAnswer(known=True, foreign=tuple(foreign))
         strangers = self._strangers(beat.session, beat.held)
         return asks.BeatAnswer(known=True, foreign=(*foreign, *strangers), token=self._last_token())
+
+    def pulled(self, worker: WorkerView) -> None:
+        """A pull worker has asked for something. It renews nothing."""
+        self._heard[worker.session or ""] = self._clock.boot()
+        if worker.state == "lost":
+            self._wake.set()
+
+    def renew(self, action: LiveRow, arrived: float) -> bool:
+        """The lease of a pull worker's action counts from then on; False: it is over. To be asked of who acts as master
+        by a clock read after `arrived`."""
+        if action.token in self._condemned:
+            return False
+        self._renewed[action.token] = max(arrived, self._renewed.get(action.token, 0.0))
+        self._heard[action.session] = arrived
+        return True
 
     def is_ended_with(self, wish: asks.Open) -> bool:
         """Whether the actions of the worker's old session surely ended with its executor: that one was a PID namespace,
@@ -142,10 +165,24 @@ class Presence:
                 self._wake.set()
                 if event.kind == "session.opened":
                     self._heard[(event.more or {}).get("session", "")] = self._clock.boot()
-            elif event.kind == "task.claimed" and (event.more or {}).get("lease_ms", 0) < LEASE_MS_DEFAULT:
+            elif event.kind == "task.claimed":
+                self._claimed(event.worker, event.token, (event.more or {}).get("lease_ms", 0))
+
+    def _claimed(self, worker: str, token: int, lease_ms: int) -> None:
+        view = self.workers().get(worker)
+        if view is None or view.session is None or not is_pull(view.session):
+            if lease_ms < LEASE_MS_DEFAULT:
                 self._wake.set()
+            return
+        now = self._clock.boot()
+        if self._acting:
+            self._renewed[token] = now
+        if now + lease_ms / 1000 < self._next_at:
+            self._wake.set()
 
     def role_changed(self, role: Role) -> None:
+        self._acting = role.acting
+        self._renewed.clear()
         if role.acting:
             self._elected_at = self._clock.boot() + ELECTION_S
             self._heard.clear()
@@ -165,6 +202,7 @@ class Presence:
                 next_s = await self._look()
             except LogError:
                 next_s = LOOK_S
+            self._next_at = float("inf") if next_s is None else self._clock.boot() + next_s
             await asyncio.sleep(LOOK_S)
             try:
                 async with asyncio.timeout(next_s):
@@ -175,12 +213,13 @@ class Presence:
     async def _look(self) -> float | None:
         """Propose what follows from the silence so far; seconds until there may be more, None: until something is heard."""
         live = live_actions(self._state.db)
+        self._renewed = {each.token: self._last_of(each) for each in live if is_pull(each.session)}
         for command in (*self._lost(live), *self._changes(live)):
             await self._door.propose(command, PROPOSE_S)
         now = self._clock.boot()
-        ends = [self._last(a.session) + _lease_s(a) - now for a in live_actions(self._state.db)]
+        ends = [self._last_of(a) + _lease_s(a) - now for a in live_actions(self._state.db)]
         ends += [
-            self._last(view.session) + SILENT_S - now
+            self._last(view.session) + _silent_s(view.session) - now
             for view in self.workers().values()
             if view.session is not None and view.state != "lost"
         ]
@@ -190,7 +229,7 @@ class Presence:
         """Proposed again until they are decided, also when a beat has come meanwhile."""
         over = [each for each in live if each.token in self._condemned or self._is_over(each)]
         self._condemned = {each.token: each.session for each in over}
-        losses = tuple(c.Loss(each.token, died=self.silence_s(each.session) > SILENT_S) for each in over)
+        losses = tuple(c.Loss(each.token, died=self._has_died(each)) for each in over)
         return [c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000)]
 
     def _changes(self, live: list[LiveRow]) -> list[c.AnyCommand]:
@@ -199,7 +238,7 @@ class Presence:
         for view in self.workers().values():
             if view.session is None:
                 continue
-            silent = self.silence_s(view.session) > SILENT_S
+            silent = self._is_silent(view.session)
             if silent and view.session not in owning:
                 found.append(c.EndSession(view.session))
             elif silent != (view.state == "lost"):
@@ -207,10 +246,24 @@ class Presence:
         return found
 
     def _is_over(self, action: LiveRow) -> bool:
-        return self.silence_s(action.session) > _lease_s(action)
+        return self._clock.boot() - self._last_of(action) > _lease_s(action)
+
+    def _has_died(self, action: LiveRow) -> bool:
+        """Of a pull worker nobody knows: one that let a lease go by is taken for dead, for its task may be why."""
+        return is_pull(action.session) or self._is_silent(action.session)
+
+    def _is_silent(self, session: str) -> bool:
+        return self.silence_s(session) > _silent_s(session)
 
     def silence_s(self, session: str) -> float:
         return self._clock.boot() - self._last(session)
+
+    def _last_of(self, action: LiveRow) -> float:
+        """When what renews this action was heard last. A pull worker's that is seen for the first time begins now, which
+        is never too early."""
+        if not is_pull(action.session):
+            return self._last(action.session)
+        return self._renewed.get(action.token) or max(self._clock.boot(), self._elected_at)
 
     def _last(self, session: str) -> float:
         return max(self._heard.get(session, 0.0), self._elected_at)
@@ -218,3 +271,12 @@ class Presence:
 
 def _lease_s(action: LiveRow) -> float:
     return action.lease_ms / 1000 * (1 + LEASE_DRIFT) + LEASE_MORE_S
+
+
+def is_pull(session: str) -> bool:
+    """Whether it is a session without an executor: of a pull worker."""
+    return session.startswith(PULL_SESSION)
+
+
+def _silent_s(session: str) -> float:
+    return PULL_SILENT_S if is_pull(session) else SILENT_S
