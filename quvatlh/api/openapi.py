@@ -94,7 +94,7 @@ _EXPLAINED: Final = {
 _WORKER: Final = {
     "name": _TEXT,
     "node": _TEXT,
-    "role": {"enum": ["node", "worker"]},
+    "role": {"enum": ["node", "worker", "pull"]},
     "state": {"enum": ["up", "draining", "lost"]},
     "tags": _IDS,
     "adapters": _IDS,
@@ -106,6 +106,19 @@ _WORKER: Final = {
 _POLICY: Final = {"name": _TEXT, "version": _COUNT, "digest": _TEXT, "at": _TIME, "source": _TEXT}
 _ANNOUNCEMENT: Final = {**dict.fromkeys(("task", "action", "group", "name", "worker"), _TEXT), "at": _TIME, "data": {}}
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
+_CLAIMED: Final = {
+    "action": _TEXT,
+    "token": _COUNT,
+    "lease_ms": {"type": "integer", "description": "from when the claim, or the last renewal, was sent"},
+    "task": _ref("Task"),
+    "payload": {"description": "the task's, any JSON"},
+    "payload_base64": {"type": "string", "description": "instead, where it is bytes"},
+}
+_REPORTED: Final = {
+    "action": _TEXT,
+    "ok": {"const": True},
+    "code": {"enum": ["stale_token", "gone", "too_large", "invalid"]},
+}
 _GROUPS: Final = _answer(
     {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
     ("groups",),
@@ -140,6 +153,10 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "PolicyTests": _list("PolicyTest"),
     "Announcement": _answer(_ANNOUNCEMENT),
     "Announcements": _list("Announcement"),
+    "Claimed": _answer(
+        {"actions": {"type": "array", "items": _answer(_CLAIMED, ("action", "token", "lease_ms", "task", "payload"))}}
+    ),
+    "Reported": _answer({"results": {"type": "array", "items": _answer(_REPORTED, ("action",))}}),
     "Deleted": _answer({"name": _TEXT}),
     "Cluster": _answer(
         {

@@ -52,10 +52,11 @@ def task(record: Json) -> Json:
     if shown["kind"] == "service" and shown["limit"] is None:
         shown["limit"] = 1
     told: Json = wire(rest)
-    return shown | told | _payload(record)
+    return shown | told | payload(record)
 
 
-def _payload(record: Json) -> Json:
+def payload(record: Json) -> Json:
+    """JSON as it came in, bytes as base64; nothing where there is none."""
     raw = record.get("payload")
     if raw is None:
         return {}
