@@ -213,6 +213,7 @@ class Node:
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
         fleet = Fleet(reads, writes, sources, self.jury)
         explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
+        explain.claims = self.pulls.offered
         balancing = Balancing(log, peers, self.balancer)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
         self.pool = NodePool(

@@ -192,6 +192,15 @@ class Pulls:
                 self._claims[key] = self._claims.pop(key)
         return found
 
+    def offered(self, queue: str) -> dict[str, int]:
+        """By worker, the most that one of its claims would take of the queue."""
+        room: dict[str, int] = {}
+        for claim in self._claims.values():
+            ask = claim.ask
+            if not claim.under_way and any(matches(queue, pattern) for pattern in ask.queues):
+                room[ask.worker] = max(ask.most, room.get(ask.worker, 0))
+        return room
+
     def is_more(self) -> bool:
         """Whether a round sees not all of them."""
         return len(self._claims) > LOOKED_AT_MAX

@@ -14,6 +14,7 @@ from quvatlh.core.model import QueueSettings, Rate
 from quvatlh.service.pool import Call, Principal, Rejected
 from quvatlh.service.pullasks import Report, Verb
 from quvatlh.service.pullpool import Pulled, Wanted
+from tests.service.bidding import POLICY
 from tests.service.stand import Stand, asked, lead, one, two
 
 PULL = {"pull": True}
@@ -357,3 +358,26 @@ async def test_the_rate_of_a_queue_holds_claims_too(tmp_path: Path) -> None:
         assert ids(await claim(stand, most=3, wait_ms=50)) == ["t0"]
         assert await claim(stand, most=3, wait_ms=50) == []
         assert pull_live(stand) == 1
+
+
+async def test_explain_says_what_pull_workers_would_take(tmp_path: Path) -> None:
+    async def verdict(task: str) -> tuple[str, str]:
+        told = await stand.pool.explain(asked(), task)
+        (said,) = (each for each in told["workers"] if each["name"] == "w")
+        return said["verdict"], said["detail"]
+
+    async with one(tmp_path, slots=0) as stand:
+        assert await claim(stand) == []
+        await stand.add(id="native")
+        await stand.add(id="a", work=PULL)
+        await stand.add(id="p", work=PULL, policy=POLICY)
+        assert await verdict("native") == ("adapter", "has pull, not command")
+        assert await verdict("a") == ("slots", "no claim of it waits")
+        assert await verdict("p") == ("policy", "pull workers run no policies")
+        assert ids(await claim(stand)) == ["a"]
+        await stand.add(id="wide", work=PULL, slots=4)
+        waiting = asyncio.create_task(claim(stand, most=3, wait_ms=5_000))
+        await stand.until(lambda: stand.node.pulls._claims)
+        assert await verdict("wide") == ("slots", "needs 4, its claim that waits is for 3")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
