@@ -48,7 +48,11 @@ class Crew:
         self.at_work[name].wait()
 
     def kill_one(self, chance: random.Random) -> None:
-        name = chance.choice(sorted(self.at_work))
+        """But not one that holds what another has died with: a third one would make it poison."""
+        risky = {its[-1].worker for its in self.runs().values() if len(its) > 1 and not its[-1].ended}
+        name = chance.choice(sorted(self.at_work.keys() - risky) or [""])
+        if not name:
+            return
         assert self.at_work[name].poll() is None, f"{name} has ended by itself"
         self.kill(name)
         self.killed += 1
@@ -67,9 +71,9 @@ class Crew:
                 key = task, int(token)
                 if what == "begin":
                     assert key not in runs, f"{key} began twice"
-                    runs[key] = Run(int(token), float(times[0]), float(times[1]))
+                    runs[key] = Run(path.stem, int(token), float(times[0]), float(times[1]))
                 else:
-                    runs[key].until = float(times[0])
+                    runs[key].until, runs[key].ended = float(times[0]), what == "end"
         found: dict[str, list[Run]] = defaultdict(list)
         for (task, _), run in sorted(runs.items(), key=lambda item: item[1].begun):
             found[task].append(run)
@@ -78,10 +82,12 @@ class Crew:
 
 @dataclass
 class Run:
+    worker: str
     token: int
     begun: float
     until: float
     """By its worker's own count: when it ended it, or its lease, if it was killed."""
+    ended: bool = False
 
 
 async def _masters_die(nodes: Cluster) -> int:
