@@ -253,15 +253,20 @@ class Pulls:
     def role_changed(self, role: Role) -> None:
         """Who waits asks the next master."""
         if not role.acting:
-            for claim in list(self._claims.values()):
-                if not claim.answer.done():
-                    claim.answer.set_exception(Unavailable("this node is not master any more"))
-            self._claims.clear()
+            self._send_away(Unavailable("this node is not master any more"))
+
+    def _send_away(self, why: Unavailable) -> None:
+        for claim in self._claims.values():
+            if not claim.answer.done():
+                claim.answer.set_exception(why)
+        self._claims.clear()
 
     def reset(self, _index: int) -> None:
         pass
 
     def stop(self) -> None:
+        """Who waits here asks another node."""
+        self._send_away(Unavailable("the node is stopping", "stopping"))
         for task in (*self._returning, *self._opening.values()):
             task.cancel()
 

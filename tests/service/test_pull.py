@@ -11,9 +11,9 @@ import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.core.model import QueueSettings, Rate
-from quvatlh.service.pool import Call, Principal, Rejected
+from quvatlh.service.pool import Call, Principal, Rejected, Unavailable
 from quvatlh.service.pullasks import Report, Verb
-from quvatlh.service.pullpool import Pulled, Wanted
+from quvatlh.service.pullpool import Wanted
 from tests.service.bidding import POLICY
 from tests.service.stand import Stand, asked, lead, one, two
 
@@ -269,18 +269,51 @@ async def test_a_client_that_goes_away_leaves_nothing_claimed(tmp_path: Path) ->
         assert stand.peek("a") == "pending"
 
 
-async def test_an_award_that_meets_nobody_goes_back(tmp_path: Path) -> None:
+async def test_an_award_that_meets_nobody_goes_back_unless_it_will_be_asked_for_again(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        assert await claim(stand) == []
+        await stand.add(id="a", work=PULL)
+        for call in (asked(), asked(key="k")):
+            stand.log.hold()
+            waiting = asyncio.create_task(claim(stand, wait_ms=20_000, call=call))
+            await stand.until(lambda: any(each.under_way for each in stand.node.pulls._claims.values()))
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            stand.log.release()
+            await stand.until(lambda: not stand.node.pulls._claims)
+            if call.key is None:
+                await stand.until_state("a", "pending")
+                assert (await stand.pool.task(asked(), "a"))["attempts"] == 0
+        assert ids(await claim(stand, call=asked(key="k"))) == ["a"]
+
+
+async def test_what_could_not_be_sent_goes_back(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="a", work=PULL)
+        pulled = await stand.pool.claim(asked(), wanted())
+        await stand.pool.give_back(pulled)
+        await stand.until_state("a", "pending")
+
+
+async def test_payloads_for_which_an_answer_has_no_room_go_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quvatlh.service.pulling.ANSWER_BYTES_MAX", 10)
+    async with one(tmp_path, slots=0) as stand:
+        for n in range(3):
+            await stand.add(id=f"t{n}", work=PULL, payload=b'"234567"')
+        assert ids(await claim(stand, most=3)) == ["t0"]
+        await stand.until(lambda: len(stand.live()) == 1)
+        assert ids(await claim(stand, most=3, wait_ms=1000)) == ["t1"]
+
+
+async def test_who_waits_at_a_node_that_stops_is_told(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         waiting = asyncio.create_task(claim(stand, wait_ms=20_000))
         await stand.until(lambda: stand.node.pulls._claims)
-        await stand.add(id="a", work=PULL)
-        await stand.until(lambda: stand.live() or waiting.done())
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        if not waiting.cancelled():
-            await stand.pool.give_back(Pulled(waiting.result(), again=False))
-        await stand.until_state("a", "pending")
-        assert (await stand.pool.task(asked(), "a"))["attempts"] == 0
+        await stand.node.stop()
+        with pytest.raises(Unavailable, match="stopping"):
+            await waiting
 
 
 async def test_a_worker_with_an_executor_keeps_its_name(tmp_path: Path) -> None:
