@@ -95,7 +95,7 @@ _EXPLAINED: Final = {
 _WORKER: Final = {
     "name": _TEXT,
     "node": _TEXT,
-    "role": {"enum": ["node", "worker"]},
+    "role": {"enum": ["node", "worker", "pull"]},
     "state": {"enum": ["up", "draining", "lost"]},
     "tags": _IDS,
     "adapters": _IDS,
@@ -168,6 +168,19 @@ _SLOT: Final = {
     "manual": {"type": "boolean"},
 }
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
+_CLAIMED: Final = {
+    "action": _TEXT,
+    "token": _COUNT,
+    "lease_ms": {"type": "integer", "description": "from when the claim, or the last renewal, was sent"},
+    "task": _ref("Task"),
+    "payload": {"description": "the task's, any JSON"},
+    "payload_base64": {"type": "string", "description": "instead, where it is bytes"},
+}
+_REPORTED: Final = {
+    "action": _TEXT,
+    "ok": {"const": True},
+    "code": {"enum": ["stale_token", "gone", "too_large", "invalid"]},
+}
 _GROUPS: Final = _answer(
     {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
     ("groups",),
@@ -211,6 +224,10 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "ScheduleRun": _answer({"task": {"type": ["string", "null"]}, "why": {"type": ["string", "null"]}}),
     "Announcement": _answer(_ANNOUNCEMENT),
     "Announcements": _list("Announcement"),
+    "Claimed": _answer(
+        {"actions": {"type": "array", "items": _answer(_CLAIMED, ("action", "token", "lease_ms", "task", "payload"))}}
+    ),
+    "Reported": _answer({"results": {"type": "array", "items": _answer(_REPORTED, ("action",))}}),
     "Deleted": _answer({"name": _TEXT}),
     "Cluster": _answer(
         {

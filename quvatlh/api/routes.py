@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quvatlh.api import connect, events, market, meter, ops, queues, schedules, stream, views
+from quvatlh.api import connect, events, market, meter, ops, pull, queues, schedules, stream, views
 from quvatlh.api.checks import choice
 from quvatlh.api.exchange import Handler, Route
 from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, OFFSET, WAIT, Param, decoded
 from quvatlh.api.tasks import ID
 from quvatlh.service.pool import Verb
+from quvatlh.service.pullasks import Verb as ReportVerb
 
 LOG_PARAMS: Final = {
     "follow": Param(FLAG, about="until the action has ended"),
@@ -19,6 +20,12 @@ LOG_PARAMS: Final = {
     "offset": Param(OFFSET, about="the first byte wanted: to go on where an answer broke off"),
 }
 IDS_PARAM: Final = {"ids": Param(FLAG, about="NDJSON: 0 leaves ids out of the answers")}
+ABOUT_REPORTS: Final[Mapping[ReportVerb, str]] = {
+    "renew": "The leases of a pull worker's actions begin anew",
+    "progress": "How far they are; renews them too",
+    "finish": "They have succeeded",
+    "fail": "They have failed",
+}
 DONE: Final = {200: "Done", 202: "BulkStarted"}
 ABOUT_VERBS: Final[Mapping[Verb, str]] = {
     "retry": "Failed tasks begin anew",
@@ -238,6 +245,19 @@ ROUTES: Final[Sequence[Route]] = (
     ),
     _route("GET", "/v1/tokens", views.get_tokens, "Tokens, without their secrets", "Tokens"),
     _route("GET", "/v1/tokens/{name}", views.get_token, "One token, without its secret", "Token"),
+    _route(
+        "POST",
+        "/v1/work/claim",
+        pull.post_claim,
+        "Actions for a worker in any language; waits for some",
+        "Claimed",
+        body=pull.CLAIM,
+        remembered=True,
+    ),
+    *(
+        _route("POST", f"/v1/work/{verb}", pull.post_report, about, "Reported", body=pull.REPORTS[verb])
+        for verb, about in ABOUT_REPORTS.items()
+    ),
     _route(
         "GET",
         "/v1/work/connect",

@@ -61,6 +61,7 @@ def spec(given: Json) -> Json:
 
 
 def payload(record: Json) -> Json:
+    """JSON as it came in, bytes as base64; nothing where there is none."""
     raw = record.get("payload")
     if raw is None:
         return {}

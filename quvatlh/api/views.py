@@ -9,7 +9,7 @@ from aiohttp import web
 
 from quvatlh.api import shapes
 from quvatlh.api.checks import Field, Kind, named, object_of, text
-from quvatlh.api.exchange import Exchange
+from quvatlh.api.exchange import HEADERS, Exchange
 from quvatlh.api.params import LIMIT_MAX, task_query, wanted
 from quvatlh.api.tasks import ID
 from quvatlh.config import address
@@ -72,7 +72,10 @@ async def get_actions(exchange: Exchange) -> web.StreamResponse:
 
 
 async def get_result(exchange: Exchange) -> web.StreamResponse:
-    return exchange.answer(await exchange.pool.result(exchange.call(), task_id(exchange)))
+    value = await exchange.pool.result(exchange.call(), task_id(exchange))
+    if isinstance(value, bytes):
+        return web.Response(body=value, headers={**HEADERS, "Content-Type": BYTES})
+    return exchange.answer(value)
 
 
 async def get_log(exchange: Exchange) -> web.StreamResponse:

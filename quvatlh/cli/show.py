@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,6 +150,8 @@ def _outcome(task: Json) -> Iterator[tuple[str, str]]:
         yield "error", click.style(plain(error.get("text") or error.get("code")), fg="red")
     if task.get("result") is not None:
         yield "result", value_words(task["result"])
+    elif task.get("result_base64"):
+        yield "result", f"{len(b64decode(task['result_base64']))} bytes"
 
 
 def _print_actions(session: Session, actions: list[Json]) -> None:

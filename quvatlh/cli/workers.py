@@ -29,21 +29,24 @@ _NAME = click.argument("name", metavar="WORKER", shell_complete=completing("work
 @click.command()
 @speaks_http
 def workers(session: Session) -> None:
-    """List workers: state, free slots, tags, queues."""
+    """List workers: role, state, free slots, tags, queues."""
     listed = session.run(lambda client: client.workers())
     if session.as_json:
         for one in listed:
             print_json(one)
     elif listed:
-        heads = ["WORKER", "STATE", "FREE", "QUEUES", "TAGS"]
-        Table(heads, session.around.columns).print([_row(one) for one in listed])
+        roles = any(one["role"] != "node" for one in listed)
+        heads = ["WORKER", *(["ROLE"] if roles else []), "STATE", "FREE", "QUEUES", "TAGS"]
+        Table(heads, session.around.columns).print([_row(one, roles=roles) for one in listed])
     else:
         session.hint("no workers")
 
 
-def _row(one: Json) -> list[object]:
+def _row(one: Json, *, roles: bool) -> list[object]:
+    """The role only where not all are nodes."""
     free = f"{one['free']} of {one['slots']}"
-    return [one["name"], one["state"], free, ",".join(one["queues"]) or "-", ",".join(_own_tags(one)) or "-"]
+    where = [",".join(one["queues"]) or "-", ",".join(_own_tags(one)) or "-"]
+    return [one["name"], *([one["role"]] if roles else []), one["state"], free, *where]
 
 
 def _own_tags(one: Json) -> list[str]:

@@ -48,6 +48,10 @@ ERROR_CHARS_MAX: Final = 1024
 """Of an error's text in the task row; the action row has the same text."""
 OUTPUT_TAIL_BYTES_MAX: Final = 4096
 RESULT_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
+RAW_RESULT: Final = b"\0"
+"""Before a result that is bytes: no JSON begins so."""
+PULL_SESSION: Final = "pull."
+"""Begins the ids of sessions without an executor, and of no other."""
 JSON_BYTES_MAX: Final = 64 * 1024
 """Of an announcement, facts of a worker, progress text."""
 

@@ -219,7 +219,7 @@ class WorkerFacts(Value, frozen=True):
     """What a worker says of itself; changed by its own word or a person's."""
 
     node: Name
-    role: Literal["node", "worker"] = "node"
+    role: Literal["node", "worker", "pull"] = "node"
     tags: Names = ()
     adapters: tuple[Adapter, ...] = ("command",)
     slots: Count = 1

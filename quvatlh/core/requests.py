@@ -6,14 +6,35 @@ numbers in it (when, the how-manieth, how many bytes before it), so nothing need
 
 from __future__ import annotations
 
+import sqlite3
+
 from quvatlh.core import limits
 from quvatlh.core.commands import Request
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.unit import Unit
 
+_SELECT = "SELECT digest, at, ordinal, bytes_before, answer FROM request WHERE token = ? AND route = ? AND id = ?"
 _INSERT = "INSERT OR REPLACE INTO request VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 Key = tuple[str, str, str]
+
+
+def remembered(db: sqlite3.Connection, request: Request, now_ms: int) -> tuple[bytes, bytes] | None:
+    """Digest and answer of the first time, as it stands in the table."""
+    row = db.execute(_SELECT, (request.token, request.route, request.id)).fetchone()
+    if row is None:
+        return None
+    last = dict(db.execute("SELECT name, n FROM serial WHERE name IN ('request', 'request_bytes')").fetchall())
+    counts = _counts(row[1], row[2], row[3], now_ms, last.get("request", 0), last.get("request_bytes", 0))
+    return (bytes(row[0]), bytes(row[4])) if counts else None
+
+
+def _counts(at: int, ordinal: int, bytes_before: int, now_ms: int, last: int, last_bytes: int) -> bool:
+    return (
+        at > now_ms - limits.KNOWN_MS
+        and ordinal > last - limits.KNOWN_MAX
+        and bytes_before > last_bytes - limits.ANSWER_BYTES_MAX
+    )
 
 
 class Requests:
@@ -28,10 +49,7 @@ class Requests:
         key = (request.token, request.route, request.id)
         row = self._new.get(key)
         if row is None:
-            sql = (
-                "SELECT digest, at, ordinal, bytes_before, answer FROM request WHERE token = ? AND route = ? AND id = ?"
-            )
-            row = self._unit.db.execute(sql, key).fetchone()
+            row = self._unit.db.execute(_SELECT, key).fetchone()
         if row is None or not self._counts(row[1], row[2], row[3]):
             return None
         if row[0] and request.digest and row[0] != request.digest:
@@ -52,8 +70,4 @@ class Requests:
 
     def _counts(self, at: int, ordinal: int, bytes_before: int) -> bool:
         unit = self._unit
-        return (
-            at > unit.now - limits.KNOWN_MS
-            and ordinal > unit.last("request") - limits.KNOWN_MAX
-            and bytes_before > unit.last("request_bytes") - limits.ANSWER_BYTES_MAX
-        )
+        return _counts(at, ordinal, bytes_before, unit.now, unit.last("request"), unit.last("request_bytes"))

@@ -15,7 +15,7 @@ from quvatlh.core.commands import Item
 from quvatlh.core.machine import LogEntry
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.requests import Requests
-from quvatlh.core.results import Answer, Outcome
+from quvatlh.core.results import Answer, Awarded, Outcome
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import VERBS
 
@@ -77,6 +77,11 @@ class TableRules:
             if answered is not None:
                 return Outcome(answered if isinstance(answered, Rejection) else self._codec.decode_answer(answered))
         result = VERBS[type(item.command)](unit, item.command)
-        if item.request is not None and not isinstance(result, Rejection):
+        if item.request is not None and not _is_nothing(result):
             requests.remember(item.request, self._codec.encode_answer(result))
         return Outcome(result, unit.take_events())
+
+
+def _is_nothing(result: Answer) -> bool:
+    """Nothing has come of it, so the same may be asked anew."""
+    return isinstance(result, Rejection) or (isinstance(result, Awarded) and not any(result.tokens))

@@ -198,6 +198,8 @@ class HeardAnswer(Struct, frozen=True, array_like=True):
     """About how long tasks of the queue run; None: too few have."""
     silent: tuple[str, ...] = ()
     """Workers that the master has not heard of late, whatever the table says yet."""
+    claims: dict[str, int] = {}
+    """By pull worker, the room of the largest claim that waits for something of the queue."""
 
 
 class BalanceAsk(Struct, frozen=True, array_like=True):

@@ -9,8 +9,9 @@ stands the next one to come. Apply checks all limits again; what it refuses is p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections import deque
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Final
 
 from quvatlh.core import commands as c
 from quvatlh.core import market
@@ -18,10 +19,10 @@ from quvatlh.core.books import Shape
 from quvatlh.core.events import Event
 from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.queries import queues
-from quvatlh.core.results import Awarded
+from quvatlh.core.results import Answer, Awarded
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.views import QueueView
-from quvatlh.ports import Clock, Log, LogError, Role
+from quvatlh.ports import Clock, Log, LogError, Role, Unknown
 from quvatlh.service.atonce import AtOnce
 from quvatlh.service.bids import CHOICES, Bid, Bids, best
 from quvatlh.service.door import Door
@@ -30,6 +31,7 @@ from quvatlh.service.offers import Book
 from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy, may
 from quvatlh.service.presence import Presence
+from quvatlh.service.pulls import ClaimBid, Pulls
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
@@ -67,6 +69,7 @@ class Auction:
         pace: Pace,
         shapes: Shapes,
         *,
+        pulls: Pulls,
         strategy: Strategy = "spread",
         ahead: bool = True,
     ) -> None:
@@ -79,6 +82,7 @@ class Auction:
         self._book = book
         self._pace = pace
         self._shapes = shapes
+        self._pulls = pulls
         self._choose = CHOICES[strategy]
         self._ahead = ahead
         self._wake = asyncio.Event()
@@ -90,7 +94,7 @@ class Auction:
         self._proposals: set[asyncio.Task[None]] = set()
         self._later_s: float | None = None
         self.at_once = AtOnce(state, presence, pace, clock, self._under_way, self._choose)
-        self.at_once.on_done = book.on_news = self._wake.set
+        self.at_once.on_done = book.on_news = pulls.on_news = self._wake.set
 
     # --- a Hearer ---
 
@@ -139,21 +143,48 @@ class Auction:
             return
         self._pace.tidy()
         bids = Bids(self._state.db, self._presence, self._pace, self._now_ms(), ahead=self._ahead).of(self._under_way)
-        if not bids:
+        claims = self._claims()
+        if not bids and not claims:
             return
         self._later_s = None
-        awards = tuple(self._matches(bids))
+        awards = tuple(self._matches(self._lanes(bids))) if bids else ()
         if awards:
-            task = asyncio.get_running_loop().create_task(self._propose(awards))
-            self._proposals.add(task)
-            task.add_done_callback(self._proposed)
+            self._begin(self._propose(awards))
         if len(awards) >= AWARDS_MAX:
             self._look_in(AGAIN_S)
+        if claims:
+            self._serve(claims)
         self._set_alarm(self._later_s)
 
-    def _matches(self, bids: list[Bid]) -> Iterator[c.Award]:
+    def _claims(self) -> list[ClaimBid]:
+        """Of pull workers, if there is anything for them."""
+        waits = (self._shapes.get(number) for _, number, _ in market.ready(self._state.db))
+        return self._pulls.bids() if any(shape is not None and shape.adapter == "pull" for shape in waits) else []
+
+    def _serve(self, claims: list[ClaimBid]) -> None:
+        """Fair ones share all queues; a greedy one takes what is left, one queue after the other. The awards of each are
+        an item of their own, in its name."""
+        fair = [bid for bid in claims if bid.claim is not None and not bid.claim.ask.greedy]
+        if fair:
+            deque(self._matches(self._lanes(fair)), maxlen=0)
+        for bid in claims:
+            if bid.claim is not None and bid.claim.ask.greedy:
+                for lane in bid.in_order(self._lanes([bid])):
+                    deque(self._matches([lane]), maxlen=0)
+        served = [bid for bid in claims if bid.awards]
+        if served:
+            self._pulls.proposed(served)
+            self._begin(self._hand_out(served))
+        if self._pulls.is_more():
+            self._look_in(AGAIN_S)
+
+    def _begin(self, proposal: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(proposal)
+        self._proposals.add(task)
+        task.add_done_callback(self._proposed)
+
+    def _matches(self, lanes: list[Lane]) -> Iterator[c.Award]:
         """The next task of whichever queue has had least by its weight in this round."""
-        lanes = self._lanes(bids)
         left = AWARDS_MAX
         while lanes and left > 0:
             lane = min(lanes, key=lambda each: each.turn)
@@ -171,7 +202,9 @@ class Auction:
             for bid in winners:
                 bid.take(task.slots)
                 self._pace.awarded(task.seq, task.queue, bid.share)
-                yield c.Award(task.seq, bid.name, bid.session)
+                award = c.Award(task.seq, bid.name, bid.session, bid.lease_ms)
+                bid.won(award)
+                yield award
 
     def _winners(self, lane: Lane, task: TaskRow, entrants: Entrants) -> list[Bid]:
         """Who gets it; nobody: the lane has been told to go on without it."""
@@ -221,7 +254,7 @@ class Auction:
         soon = [(begins, bid.name, bid) for bid in entrants.bids if (begins := bid.begins_ms(run_ms)) is not None]
         return min(soon)[2] if soon else None
 
-    def _lanes(self, bids: list[Bid]) -> list[Lane]:
+    def _lanes(self, bids: Sequence[Bid]) -> list[Lane]:
         db, now_ms = self._state.db, self._now_ms()
         offered = set(self._book.lanes())
         up = frozenset(view.name for view in self._presence.takers())
@@ -238,7 +271,7 @@ class Auction:
             room = self._room(view, now_ms)
             entrants: dict[int, Entrants] = {}
             for number, shape in shapes.items() if room > 0 else ():
-                able = [bid for bid in bids if may(bid.worker, shape, view, up)]
+                able = [bid for bid in bids if bid.wants(name) and may(bid.worker, shape, view, up)]
                 if able:
                     entrants[number] = self._entrants(name, number, able, policy=shape.policy is not None)
             if entrants:
@@ -273,10 +306,34 @@ class Auction:
         finally:
             for award in awards:
                 self._under_way.pop(award.task, None)
-        if isinstance(written.answer, Awarded) and written.answer.refused:
-            self._passed.update(awards[n].task for n in written.answer.refused)
-            if any(why in {"rate", "session", "worker"} for why in written.answer.refused.values()):
+        self._refused(awards, written.answer)
+
+    def _refused(self, awards: Sequence[c.Award], answer: Answer) -> None:
+        if isinstance(answer, Awarded) and answer.refused:
+            self._passed.update(awards[n].task for n in answer.refused if n < len(awards))
+            if any(why in {"rate", "session", "worker"} for why in answer.refused.values()):
                 asyncio.get_running_loop().call_later(AGAIN_S, self._look_again)
+
+    async def _hand_out(self, served: list[ClaimBid]) -> None:
+        """In one turn of the loop, and so in one entry."""
+        await asyncio.gather(*(self._hand(bid) for bid in served))
+
+    async def _hand(self, bid: ClaimBid) -> None:
+        assert bid.claim is not None
+        try:
+            written = await self._door.propose(c.Awards(tuple(bid.awards)), PROPOSE_S, bid.claim.ask.request)
+        except LogError as error:
+            asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)
+            self._pulls.decided(bid, 0, error)
+            return
+        finally:
+            for award in bid.awards:
+                self._under_way.pop(award.task, None)
+        self._refused(bid.awards, written.answer)
+        if isinstance(written.answer, Awarded):
+            self._pulls.decided(bid, written.index, written.answer)
+        else:
+            self._pulls.decided(bid, 0, Unknown("its awards were answered with something else"))
 
     def _look_again(self) -> None:
         self._passed.clear()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from quvatlh.core import commands as c
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.views import WorkerView
 from quvatlh.service.pace import Pace
@@ -47,6 +48,8 @@ class Bid:
     light: int = LIGHT_MAX
     silence_s: float = 0.0
     """Since its last beat. An action with a shorter lease could not begin there any more."""
+    lease_ms: int | None = None
+    """What it asks for; None: as the task, its queue, or everybody has it."""
 
     @property
     def name(self) -> str:
@@ -64,6 +67,12 @@ class Bid:
     def take(self, slots: int) -> None:
         self.taken += slots
         self.light -= slots == 0
+
+    def won(self, award: c.Award) -> None:
+        """Told of each award."""
+
+    def wants(self, queue: str) -> bool:  # noqa: ARG002 - of a claim that names queues
+        return True
 
     def has(self, slots: int) -> bool:
         return self.slots - self.taken >= slots if slots else self.light > 0

@@ -105,9 +105,9 @@ class Door:
         await self._log.wait_applied(written.index, deadline=max(0.0, ends - _now()))
         return written.index
 
-    async def propose(self, command: c.AnyCommand, deadline_s: float) -> Written:
+    async def propose(self, command: c.AnyCommand, deadline_s: float, request: c.Request | None = None) -> Written:
         """For the duties of the master: once, here, without a hop."""
-        return await self._propose(c.Item(command), deadline_s)
+        return await self._propose(c.Item(command, request), deadline_s)
 
     def role_changed(self, _role: Role) -> None:
         self._moved.set()
@@ -148,7 +148,7 @@ class Door:
             raise Unavailable("no master is known")
         reply = asks.REPLY.decode(await self._hop(master, _encoded(asks.ASK.encode, ask), ask.deadline_s))
         if isinstance(reply, asks.No):
-            raise _error(reply)
+            raise error_of(reply)
         return Written(reply.index, reply.answer)
 
     async def _hop(self, master: str, body: bytes, left_s: float) -> bytes:
@@ -172,7 +172,7 @@ class Door:
                 raise Unavailable("this node is not master")
             done = await self._done(ask)
         except LogError as error:
-            return asks.REPLY.encode(_no(error))
+            return asks.REPLY.encode(no_of(error))
         except asks.Unreadable as error:
             return asks.REPLY.encode(asks.No("refused", "bad_request", str(error)))
         return asks.REPLY.encode(asks.Told(done.index, done.answer))
@@ -249,12 +249,12 @@ def _encoded(encode: Callable[[T], bytes], value: T) -> bytes:
         raise Refused(f"it cannot be written into the log: {error}", "bad_request") from error
 
 
-def _no(error: LogError) -> asks.No:
+def no_of(error: LogError) -> asks.No:
     kind = "unavailable" if isinstance(error, Unavailable) else "refused" if isinstance(error, Refused) else "unknown"
     return asks.No(kind, error.code, error.detail)
 
 
-def _error(no: asks.No) -> LogError:
+def error_of(no: asks.No) -> LogError:
     if no.kind == "unavailable":
         return Unavailable(no.detail, no.code)
     return Refused(no.detail, no.code) if no.kind == "refused" else Unknown(no.detail)

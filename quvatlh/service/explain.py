@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quvatlh.core import market, queries
@@ -70,6 +70,8 @@ class Explain:
         self._book = book
         self._pace = pace
         self._clock = clock
+        self.claims: Callable[[str], dict[str, int]] = lambda _queue: {}
+        """The master's own: room of the claims of pull workers that wait for something of a queue."""
         peers.handle(KIND, self._asked)
 
     async def explain(self, call: Call, task_id: str) -> Json:
@@ -110,7 +112,8 @@ class Explain:
 
     def _tell(self, ask: asks.HeardAsk) -> asks.HeardAnswer:
         silent = [name for name in self._presence.workers() if self._presence.is_silent(name)]
-        return asks.HeardAnswer(dict(self._book.verdicts(ask.task)), self._pace.run_ms(ask.queue), tuple(silent))
+        verdicts, run_ms = dict(self._book.verdicts(ask.task)), self._pace.run_ms(ask.queue)
+        return asks.HeardAnswer(verdicts, run_ms, tuple(silent), self.claims(ask.queue))
 
     async def _asked(self, _asker: str, body: bytes) -> bytes:
         return asks.HEARD_ANSWER.encode(self._tell(asks.HEARD_ASK.decode(body)))
@@ -146,13 +149,29 @@ def _verdict(
     found = unfit(worker, shape, facts.task.row.queue, settings.workers, up)
     if found is not None:
         return found.verdict, found.detail
-    if shape.policy is not None:
-        said = heard.verdicts.get(worker.name)
-        if said is None:
-            return "not_asked", "its policy has not said anything yet"
-        if said.word != "bid":
-            return "policy", f"its policy {_WORDS.get(said.word, said.word)}{': ' if said.text else ''}{said.text}"
-    return _room(facts, worker, busy)
+    pulls = worker.facts.role == "pull"
+    refusal = None if shape.policy is None else _by_policy(heard.verdicts.get(worker.name), pulls=pulls)
+    if refusal is not None:
+        return refusal
+    return _offered(facts, heard.claims.get(worker.name, 0)) if pulls else _room(facts, worker, busy)
+
+
+def _by_policy(said: asks.Offer | None, *, pulls: bool) -> tuple[str, str] | None:
+    if pulls:
+        return "policy", "pull workers run no policies"
+    if said is None:
+        return "not_asked", "its policy has not said anything yet"
+    if said.word != "bid":
+        return "policy", f"its policy {_WORDS.get(said.word, said.word)}{': ' if said.text else ''}{said.text}"
+    return None
+
+
+def _offered(facts: ExplainFacts, room: int) -> tuple[str, str]:
+    """A pull worker has the room that it asks to be filled, and else none."""
+    needs = facts.task.row.slots
+    if room == 0:
+        return "slots", "no claim of it waits"
+    return ("slots", f"needs {needs}, its claim that waits is for {room}") if needs > room else ("would_run", "")
 
 
 def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]:

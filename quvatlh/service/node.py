@@ -34,6 +34,9 @@ from quvatlh.service.placing import Strategy
 from quvatlh.service.planning import Planner
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
+from quvatlh.service.pulling import Pulling
+from quvatlh.service.pullreports import PullReports
+from quvatlh.service.pulls import Pulls
 from quvatlh.service.queueing import Queueing
 from quvatlh.service.queues import Queues
 from quvatlh.service.readers import Readers, Reading
@@ -112,8 +115,10 @@ class NodePool:
         balancing: Balancing,
         queues: Queues,
         schedules: Schedules,
+        pulling: Pulling,
     ) -> None:
         self.queueing: Queueing = queues
+        self.claim, self.give_back, self.report = pulling.claim, pulling.give_back, pulling.report
         self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
         self.readiness, self.metrics = status.readiness, status.metrics
@@ -195,6 +200,9 @@ class Node:
         self.jury.own = self.crew.judge
         self.book = Book(log, peers, state, self.presence, shapes, clock)
         self.seats.take_offers = self.book.take
+        self.pulls = Pulls(log, self.door, state, self.presence, clock, entropy, codec)
+        said = PullReports(log, self.door, state, self._readers, self.presence, self.pulls, clock, entropy)
+        self._pulling = Pulling(log, peers, self.door, state, self.pulls, said)
         self.auction = Auction(
             log,
             self.door,
@@ -204,6 +212,7 @@ class Node:
             self.book,
             self.pace,
             shapes,
+            pulls=self.pulls,
             strategy=options.strategy,
             ahead=options.ahead,
         )
@@ -220,13 +229,24 @@ class Node:
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
         fleet = Fleet(reads, writes, sources, self.jury)
         explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
+        explain.claims = self.pulls.offered
         balancing = Balancing(log, peers, self.balancer)
         traffic = Traffic(clock, lambda: state.time_ms)
         queues = Queues(reads, writes, bulks, traffic, state, clock)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
         schedules = Schedules(log, reads, writes, sources)
         self.pool = NodePool(
-            reads, writes, self._status, known, self._reception, fleet, explain, balancing, queues, schedules
+            reads,
+            writes,
+            self._status,
+            known,
+            self._reception,
+            fleet,
+            explain,
+            balancing,
+            queues,
+            schedules,
+            self._pulling,
         )
         self._hearers = (
             known,
@@ -234,6 +254,9 @@ class Node:
             self.seats,
             self.pace,
             self.book,
+            said,
+            self.pulls,
+            self._pulling,
             self.auction,
             self.balancer,
             self._chores,
@@ -274,8 +297,10 @@ class Node:
         self._reception.close()
         await self.workplace.stop(self.tree)
         self.door.stop()
+        self._pulling.stop()
         self.feed.end()
         await self.tree.stop()
+        await self._pulling.end()
         self._readers.close()
 
     async def _introduce(self) -> None:

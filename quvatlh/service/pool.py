@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, 
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
+from quvatlh.service.pullpool import Pull
 from quvatlh.service.timetable import Timetable
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class Market(Protocol):
         ...
 
 
-class Pool(Market, Timetable, Protocol):
+class Pool(Market, Timetable, Pull, Protocol):
     """The one way from a door to the cluster. Any node takes any call.
 
     Each coroutine raises one of the four Problems, and nothing else that is not a bug. A call may be cancelled (its
@@ -361,7 +362,7 @@ class Pool(Market, Timetable, Protocol):
         ...
 
     async def result(self, call: Call, task_id: str) -> object:
-        """The value the task succeeded with. Rejected(conflict) while there is none yet, or it failed."""
+        """The value the task succeeded with; bytes as they are. Rejected(conflict) while there is none yet, or it failed."""
         ...
 
     async def log(

@@ -16,7 +16,7 @@ from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
-from quvatlh.core.limits import LEASE_MS_DEFAULT
+from quvatlh.core.limits import LEASE_MS_DEFAULT, PULL_SESSION
 from quvatlh.core.queries import charged_sessions, get_session, live_actions, workers
 from quvatlh.core.rows import LiveRow, json_list
 from quvatlh.core.verbs import deaths
@@ -39,6 +39,8 @@ ELECTION_S: Final = 0.3
 PROPOSE_S: Final = 2.0
 LOOK_S: Final = 0.05
 """Thresholds are looked at no more often than this."""
+PULL_SILENT_S: Final = 30.0
+"""A pull worker says nothing while it works but to renew, and that as seldom as its lease allows."""
 
 
 class Presence:
@@ -57,7 +59,12 @@ class Presence:
         """Session -> hash of its secret."""
         self._condemned: dict[int, str] = {}
         """Token -> session, of actions that were proposed lost: no beat renews them."""
+        self._renewed: dict[int, float] = {}
+        """Token of a pull worker's action -> when its last renewal arrived: each lease is counted for itself there."""
         self._elected_at = 0.0
+        self._next_at = 0.0
+        """When thresholds are looked at again, if nothing is heard."""
+        self._acting = False
         self._wake = asyncio.Event()
         peers.handle(KIND, self._asked)
 
@@ -71,16 +78,17 @@ class Presence:
 
     def is_silent(self, worker: str) -> bool:
         view = self.workers().get(worker)
-        return view is None or view.session is None or self.silence_s(view.session) > SILENT_S
+        return view is None or view.session is None or self._is_silent(view.session)
 
     def takers(self) -> list[WorkerView]:
-        """Those that take awards now."""
+        """Those that take awards now, but for pull workers: these ask for each (pulls.py)."""
         return [
             view
             for view in self.workers().values()
             if view.session is not None
             and view.state == "up"
             and view.facts.slots > 0
+            and not is_pull(view.session)
             and not self.is_silent(view.name)
         ]
 
@@ -102,6 +110,21 @@ class Presence:
         foreign = [token for token, session in self._condemned.items() if session == beat.session]
         strangers = [] if beat.held is None else self._strangers(beat.session, beat.held)
         return asks.BeatAnswer(known=True, foreign=(*foreign, *strangers), token=self._last_token())
+
+    def pulled(self, worker: WorkerView) -> None:
+        """A pull worker has asked for something. It renews nothing."""
+        self._heard[worker.session or ""] = self._clock.boot()
+        if worker.state == "lost":
+            self._wake.set()
+
+    def renew(self, action: LiveRow, arrived: float) -> bool:
+        """The lease of a pull worker's action counts from then on; False: it is over. To be asked of who acts as master
+        by a clock read after `arrived`."""
+        if action.token in self._condemned:
+            return False
+        self._renewed[action.token] = max(arrived, self._renewed.get(action.token, 0.0))
+        self._heard[action.session] = arrived
+        return True
 
     def is_ended_with(self, wish: asks.Open) -> bool:
         """Whether the actions of the worker's old session surely ended with its executor: that one was a PID namespace,
@@ -141,10 +164,24 @@ class Presence:
                 self._wake.set()
                 if event.kind == "session.opened":
                     self._heard[(event.more or {}).get("session", "")] = self._clock.boot()
-            elif event.kind == "task.claimed" and (event.more or {}).get("lease_ms", 0) < LEASE_MS_DEFAULT:
+            elif event.kind == "task.claimed":
+                self._claimed(event.worker, event.token, (event.more or {}).get("lease_ms", 0))
+
+    def _claimed(self, worker: str, token: int, lease_ms: int) -> None:
+        view = self.workers().get(worker)
+        if view is None or view.session is None or not is_pull(view.session):
+            if lease_ms < LEASE_MS_DEFAULT:
                 self._wake.set()
+            return
+        now = self._clock.boot()
+        if self._acting:
+            self._renewed[token] = now
+        if now + lease_ms / 1000 < self._next_at:
+            self._wake.set()
 
     def role_changed(self, role: Role) -> None:
+        self._acting = role.acting
+        self._renewed.clear()
         if role.acting:
             self._elected_at = self._clock.boot() + ELECTION_S
             self._heard.clear()
@@ -164,6 +201,7 @@ class Presence:
                 next_s = await self._look()
             except LogError:
                 next_s = LOOK_S
+            self._next_at = float("inf") if next_s is None else self._clock.boot() + next_s
             await asyncio.sleep(LOOK_S)
             try:
                 async with asyncio.timeout(next_s):
@@ -174,12 +212,13 @@ class Presence:
     async def _look(self) -> float | None:
         """Propose what follows from the silence so far; seconds until there may be more, None: until something is heard."""
         live = live_actions(self._state.db)
+        self._renewed = {each.token: self._last_of(each) for each in live if is_pull(each.session)}
         for command in (*self._lost(live), *self._changes(live)):
             await self._door.propose(command, PROPOSE_S)
         now = self._clock.boot()
-        ends = [self._last(a.session) + _lease_s(a) - now for a in live_actions(self._state.db)]
+        ends = [self._last_of(a) + _lease_s(a) - now for a in live_actions(self._state.db)]
         ends += [
-            self._last(view.session) + SILENT_S - now
+            self._last(view.session) + _silent_s(view.session) - now
             for view in self.workers().values()
             if view.session is not None and view.state != "lost"
         ]
@@ -189,16 +228,17 @@ class Presence:
         """Proposed again until they are decided, also when a beat has come meanwhile."""
         over = [each for each in live if each.token in self._condemned or self._is_over(each)]
         self._condemned = {each.token: each.session for each in over}
-        suspects = self._suspects(live, {each.session for each in over})
+        suspects = self._suspects(live, over)
         losses = tuple(c.Loss(each.token, died=each.token in suspects) for each in over)
         return [c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000)]
 
-    def _suspects(self, live: list[LiveRow], sessions: set[str]) -> set[int]:
-        """What may have ended its worker, as far as that is silent: it is told otherwise when it is heard again."""
+    def _suspects(self, live: list[LiveRow], over: list[LiveRow]) -> set[int]:
+        """What may have ended its worker, as far as that is silent: it is told otherwise when it is heard again. Of a pull
+        worker nobody knows: one that let a lease go by is taken for dead, for its task may be why."""
         slots = {view.session: view.facts.slots for view in self.workers().values()}
-        found: set[int] = set()
-        for session in sessions:
-            if self.silence_s(session) > SILENT_S:
+        found = {each.token for each in over if is_pull(each.session)}
+        for session in {each.session for each in over if not is_pull(each.session)}:
+            if self._is_silent(session):
                 actions = [each for each in live if each.session == session]
                 found |= deaths.suspects(actions, slots.get(session, 0))
         return found
@@ -210,7 +250,7 @@ class Presence:
         for view in self.workers().values():
             if view.session is None:
                 continue
-            silent = self.silence_s(view.session) > SILENT_S
+            silent = self._is_silent(view.session)
             if silent and view.session not in owning:
                 found.append(c.EndSession(view.session))
             elif silent != (view.state == "lost") or (view.session in charged and self._is_heard(view.session)):
@@ -219,15 +259,25 @@ class Presence:
         return found
 
     def _is_heard(self, session: str) -> bool:
-        """By this master itself, not by the grace of its election."""
+        """By this master itself, not by the grace of its election. A pull worker's session says nothing of its process."""
         at = self._heard.get(session)
-        return at is not None and self._clock.boot() - at <= SILENT_S
+        return at is not None and not is_pull(session) and self._clock.boot() - at <= SILENT_S
 
     def _is_over(self, action: LiveRow) -> bool:
-        return self.silence_s(action.session) > _lease_s(action)
+        return self._clock.boot() - self._last_of(action) > _lease_s(action)
+
+    def _is_silent(self, session: str) -> bool:
+        return self.silence_s(session) > _silent_s(session)
 
     def silence_s(self, session: str) -> float:
         return self._clock.boot() - self._last(session)
+
+    def _last_of(self, action: LiveRow) -> float:
+        """When what renews this action was heard last. A pull worker's that is seen for the first time begins now, which
+        is never too early."""
+        if not is_pull(action.session):
+            return self._last(action.session)
+        return self._renewed.get(action.token) or max(self._clock.boot(), self._elected_at)
 
     def _last(self, session: str) -> float:
         return max(self._heard.get(session, 0.0), self._elected_at)
@@ -235,3 +285,12 @@ class Presence:
 
 def _lease_s(action: LiveRow) -> float:
     return action.lease_ms / 1000 * (1 + LEASE_DRIFT) + LEASE_MORE_S
+
+
+def is_pull(session: str) -> bool:
+    """Whether it is a session without an executor: of a pull worker."""
+    return session.startswith(PULL_SESSION)
+
+
+def _silent_s(session: str) -> float:
+    return PULL_SILENT_S if is_pull(session) else SILENT_S

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 from typing import Any
 
 import msgspec
 
+from quvatlh.core.limits import RAW_RESULT
 from quvatlh.core.views import ActionView, AnnouncementView, TaskView, TokenView, WorkerView
 from quvatlh.service import tails
 from quvatlh.service.pool import Json
@@ -27,7 +29,7 @@ def task(view: TaskView) -> Json:
         "attempts": row.attempts,
         "eta": None,
         "error": _error(row.error, row.error_text),
-        "result": _result(view),
+        **_result_fields(view),
         "actions": [action(each, view) for each in view.actions],
     }
     if row.service:
@@ -119,13 +121,29 @@ def signal_number(name: str) -> int:
         return int(name.removeprefix("RT")) if name.removeprefix("RT").isdigit() else 0
 
 
+def _result_fields(view: TaskView) -> Json:
+    """Bytes have a field of their own, as in a payload."""
+    value = _result(view)
+    if isinstance(value, bytes):
+        return {"result": None, "result_base64": base64.b64encode(value).decode()}
+    return {"result": value}
+
+
 def _result(view: TaskView) -> Any:
     if view.row.state != "succeeded":
         return None
     for each in reversed(view.actions):
         if each.token == view.row.token:
-            return None if each.result is None else msgspec.json.decode(each.result)
+            return _value(each.result)
     return None
+
+
+def _value(result: bytes | None) -> Any:
+    if result is None:
+        return None
+    if result[:1] == RAW_RESULT:
+        return result[1:]
+    return msgspec.json.decode(result)
 
 
 def _error(code: str | None, text: str | None) -> Json | None:

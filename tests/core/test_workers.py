@@ -180,3 +180,42 @@ def test_one_that_came_back_in_time_stays(table: Table) -> None:
     table.later(1)
     assert table.do(c.ForgetWorkers()).done == 0
     assert len(queries.workers(table.db)) == 1
+
+
+PULL = WorkerFacts("p", "pull", adapters=("pull",))
+
+
+def pulls(table: Table, session: str, worker: str = "p", facts: WorkerFacts = PULL) -> str:
+    return code(table.do(c.OpenSession(worker, session, b"h" * 32, "pull", facts, silent=True)))
+
+
+def test_a_session_without_an_executor_is_known_by_its_id(table: Table) -> None:
+    assert pulls(table, "s1") == "invalid"
+    assert pulls(table, "pull.1", facts=FACTS) == "invalid"
+    assert pulls(table, "pull.1") == "ok"
+
+
+def test_a_worker_that_had_an_executor_keeps_its_name_and_one_that_had_none_gives_it_away(table: Table) -> None:
+    opened(table, "s1")
+    assert pulls(table, "pull.1", "w") == "conflict"
+    table.do(c.EndSession("s1"))
+    assert pulls(table, "pull.1", "w") == "conflict"
+    assert pulls(table, "pull.2", "p") == "ok"
+    table.do(c.EndSession("pull.2"))
+    assert code(table.do(c.OpenSession("p", "s2", b"h" * 32, "d", WorkerFacts("p")))) == "ok"
+
+
+def test_an_award_may_name_its_lease_and_comes_to_nothing_without_being_remembered(table: Table) -> None:
+    assert pulls(table, "pull.1") == "ok"
+    table.add("t", lease_ms=9000)
+    task = table.seq("t")
+    request = c.Request("ann", "POST /v1/work/claim", "k")
+    table.do(c.PatchWorker("p", c.WorkerChanges(draining=True)))
+    asked = c.Awards((c.Award(task, "p", "pull.1", 30_000),))
+    assert table.do(asked, request).refused == {0: "worker"}
+    table.do(c.PatchWorker("p", c.WorkerChanges(draining=False)))
+    (token,) = table.do(asked, request).tokens
+    assert token > 0
+    assert table.do(asked, request).tokens == (token,)
+    (live,) = queries.live_actions(table.db)
+    assert (live.token, live.lease_ms) == (token, 30_000)

@@ -37,6 +37,7 @@ from quvatlh.service.pool import (
 from quvatlh.service.wire import Line
 from tests.fakes.gate import known
 from tests.fakes.market import FINISHED, FakeMarket
+from tests.fakes.pull import FakePull
 from tests.fakes.queues import FakeQueues
 from tests.fakes.timetable import FakeTimetable
 
@@ -44,7 +45,7 @@ TOKEN = "the-token-of-these-tests"
 HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0}
 
 
-class FakePool(FakeMarket, FakeTimetable):
+class FakePool(FakePull, FakeMarket, FakeTimetable):
     def __init__(self, *, bulk_above: int = 1000, events_kept: int = 100_000) -> None:
         super().__init__()
         self.queueing = FakeQueues(self)

@@ -12,6 +12,7 @@ from quvatlh.core.model import (
     Adapter,
     Chance,
     Count,
+    LeaseMs,
     Name,
     Names,
     Serial,
@@ -27,6 +28,8 @@ class Award(Part, frozen=True):
     task: Serial
     worker: Name
     session: Name
+    lease_ms: LeaseMs | None = None
+    """What the claim of a pull worker asks for; None: the task's, the queue's, or what is usual."""
 
 
 class Awards(Command, frozen=True, tag="award"):
@@ -79,7 +82,7 @@ class EndDetail(Struct, frozen=True, omit_defaults=True, gc=False):
     """The action's own word."""
     retry_after_ms: SpanMs | None = None
     result: Annotated[bytes, Meta(max_length=limits.RESULT_BYTES_MAX)] | None = None
-    """JSON."""
+    """JSON; or, behind a first byte of zero, bytes as they are (limits.RAW_RESULT)."""
     output_tail: Annotated[bytes, Meta(max_length=limits.OUTPUT_TAIL_BYTES_MAX)] = b""
     chance: Chance = 2**31
     """For the jitter of a retry; the middle gives none."""

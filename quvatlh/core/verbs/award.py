@@ -110,7 +110,7 @@ class _Batch:
         queue.take()
         name = task.counted_name
         plain = self._claim(task, token, each.worker)
-        lease_ms = task.lease_ms or queue.settings.lease_ms or limits.LEASE_MS_DEFAULT
+        lease_ms = each.lease_ms or task.lease_ms or queue.settings.lease_ms or limits.LEASE_MS_DEFAULT
         self._live.append(
             (token, task.seq, each.worker, each.session, task.id, task.service, int(plain), task.queue, task.grp, name,
              task.key, task.lim, task.slots, task.attempts, lease_ms, unit.now)

@@ -32,11 +32,11 @@ def open_session(unit: Unit, command: OpenSession) -> Opened | Rejection:
             _stays(unit, command.worker)
             return Opened(same[2])
         return Rejection("conflict", f"session {command.session} was used before")
-    worker = unit.db.execute("SELECT session FROM worker WHERE name = ?", (command.worker,)).fetchone()
+    worker = unit.db.execute("SELECT session, facts FROM worker WHERE name = ?", (command.worker,)).fetchone()
+    refusal = _misnamed(command, worker) or (_refusal(unit, command, worker[0]) if worker and worker[0] else None)
+    if refusal is not None:
+        return refusal
     if worker is not None and worker[0] is not None:
-        refusal = _refusal(unit, command, worker[0])
-        if refusal is not None:
-            return refusal
         _replace(unit, worker[0], lose=command.ended and _was_isolated(unit, worker[0], command.directory))
     if command.outlived is not None:
         deaths.forgive(unit, command.worker, command.outlived)
@@ -87,6 +87,16 @@ def _lose(unit: Unit, worker: str) -> None:
 
 def _found(unit: Unit, worker: str) -> None:
     unit.db.execute("DELETE FROM fact WHERE name = ?", (LOST_FACT + worker,))
+
+
+def _misnamed(command: OpenSession, known: tuple[str | None, str] | None) -> Rejection | None:
+    """Whether a session has an executor is told by its id; and a worker that had one keeps its name."""
+    pulls = command.facts.role == "pull"
+    if command.session.startswith(limits.PULL_SESSION) != pulls:
+        return Rejection("invalid", f"a session of role {command.facts.role} is not to be named {command.session}")
+    if pulls and known is not None and _FACTS.decode(known[1]).role != "pull":
+        return Rejection("conflict", f"{command.worker} is the name of a worker that has an executor")
+    return None
 
 
 def _refusal(unit: Unit, command: OpenSession, old: str) -> Rejection | None:

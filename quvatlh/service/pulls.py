@@ -1,0 +1,361 @@
+"""Claims of pull workers as the master keeps them: each stands in the market with its own room until it is awarded
+something or nobody waits for it.
+
+A pull worker has no executor and no connection: its session is its name, opened by its first claim, and every action's
+lease is counted for itself, from the renewals that name it (presence.py). So several processes may go by one name, and one
+that starts anew finds nothing to take over. What a claim is awarded is one entry under the claim's own name: asked again,
+here or of the next master, it is answered the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from quvatlh.codec import Values
+from quvatlh.core import commands as c
+from quvatlh.core.limits import PULL_SESSION
+from quvatlh.core.model import WorkerFacts
+from quvatlh.core.rejections import Rejection
+from quvatlh.core.requests import remembered
+from quvatlh.core.results import Awarded
+from quvatlh.core.rows import LIVE_SELECT, LiveRow, json_list, live_row
+from quvatlh.core.views import WorkerView
+from quvatlh.ports import Clock, Entropy, Log, LogError, Refused, Role, Unavailable
+from quvatlh.service.bids import Bid
+from quvatlh.service.door import Door
+from quvatlh.service.lanes import Lane
+from quvatlh.service.placing import matches
+from quvatlh.service.presence import Presence, is_pull
+from quvatlh.service.pullasks import Stand, Taken
+from quvatlh.service.state import State
+
+STANDING_MAX: Final = 5000
+"""Claims that wait at one master: some kilobytes each."""
+LOOKED_AT_MAX: Final = 200
+"""Claims of one round of the market, the longest waiting first; the next round begins behind them."""
+WORKERS_MAX: Final = 1000
+"""Names of pull workers that the table knows: one that was lost for a day is forgotten."""
+PROPOSE_S: Final = 2.0
+SESSION_BYTES: Final = 9
+SECRET_BYTES: Final = 32
+DIRECTORY: Final = "pull"
+"""In place of a data directory's id: there is none."""
+
+Key = tuple[str, str, str]
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """One that stands, or that is being awarded something."""
+
+    ask: Stand
+    session: str
+    answer: asyncio.Future[Taken]
+    under_way: bool = False
+    withdrawn: bool = False
+    over: bool = False
+    """Its wait was over while it was under way: it stands no more."""
+
+
+@dataclass(slots=True)
+class ClaimBid(Bid):
+    """A claim in a round: room for `most` actions, and as many slots."""
+
+    claim: Claim | None = None
+    most: int = 1
+    queues: Sequence[str] = ("*",)
+    awards: list[c.Award] = field(default_factory=list)
+
+    def has(self, slots: int) -> bool:
+        return len(self.awards) < self.most and slots <= self.slots - self.taken
+
+    def wants(self, queue: str) -> bool:
+        return any(matches(queue, pattern) for pattern in self.queues)
+
+    def won(self, award: c.Award) -> None:
+        self.awards.append(award)
+
+    def begins_ms(self, run_ms: float) -> float | None:  # noqa: ARG002 - as inherited
+        """Nothing is claimed ahead: who claims has a hand free."""
+        return None
+
+    def in_order(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """One queue after the other, as the claim names them, by name where one pattern names several."""
+
+        def place(lane: Lane) -> tuple[int, str]:
+            name = lane.queue.name
+            return next(n for n, pattern in enumerate(self.queues) if matches(name, pattern)), name
+
+        return sorted(lanes, key=place)
+
+
+class Pulls:
+    """A Hearer. Called on the master alone, but for what it hears."""
+
+    def __init__(
+        self, log: Log, door: Door, state: State, presence: Presence, clock: Clock, entropy: Entropy, codec: Values
+    ) -> None:
+        self.on_news: Callable[[], None] = lambda: None
+        self._log = log
+        self._door = door
+        self._state = state
+        self._presence = presence
+        self._clock = clock
+        self._entropy = entropy
+        self._codec = codec
+        self._claims: dict[Key, Claim] = {}
+        self._opening: dict[str, asyncio.Task[None]] = {}
+        self._returning: set[asyncio.Task[None]] = set()
+
+    # --- from nodes ---
+
+    async def stand(self, ask: Stand) -> Taken:
+        """What it was awarded; nothing once its wait is over."""
+        self._check_acting()
+        known = self._remembered(ask.request)
+        if known is not None:
+            return known
+        key = _key(ask.request)
+        if key not in self._claims:
+            view = await self._worker(ask)
+            self._presence.pulled(view)
+            self._put(key, ask, view.session or "")
+        claim = self._claims[key]
+        claim.withdrawn = False
+        try:
+            async with asyncio.timeout(ask.wait_s):
+                return await asyncio.shield(claim.answer)
+        except TimeoutError:
+            if claim.under_way:
+                claim.over = True
+                return await asyncio.shield(claim.answer)
+            return claim.answer.result() if claim.answer.done() else Taken(self._log.applied_index)
+        finally:
+            if not claim.under_way and self._claims.get(key) is claim:
+                del self._claims[key]
+
+    def _put(self, key: Key, ask: Stand, session: str) -> None:
+        if key in self._claims:  # it came twice
+            return
+        if len(self._claims) >= STANDING_MAX:
+            raise Unavailable(f"{STANDING_MAX} claims wait already", "busy")
+        answer: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
+        self._claims[key] = Claim(ask, session, answer)
+        self.on_news()
+
+    async def withdraw(self, request: c.Request, *, give_back: bool) -> None:
+        claim = self._claims.get(_key(request))
+        if claim is not None and claim.under_way:
+            claim.withdrawn = give_back
+        elif claim is not None:
+            self._drop(claim)
+        elif give_back:
+            self._check_acting()
+            known = self._remembered(request)
+            if known is not None:
+                await self.give_back(known.tokens)
+
+    async def give_back(self, tokens: Sequence[int]) -> None:
+        """Of pull workers, and not begun: their tasks are awarded again at once."""
+        sessions: dict[str, list[int]] = {}
+        for row in self.live(tokens):
+            if is_pull(row.session) and row.started_at is None:
+                sessions.setdefault(row.session, []).append(row.token)
+        for session, its in sessions.items():
+            await self._door.propose(c.GiveBack(session, tuple(its)), PROPOSE_S)
+
+    def live(self, tokens: Sequence[int]) -> list[LiveRow]:
+        sql = f"{LIVE_SELECT} WHERE token IN (SELECT value FROM json_each(?)) ORDER BY token"  # noqa: S608 - text of our own
+        return [live_row(row) for row in self._state.db.execute(sql, (json_list(tokens),))]
+
+    # --- in the market ---
+
+    def bids(self) -> list[ClaimBid]:
+        """Those that stand, some of them where there are many."""
+        found: list[ClaimBid] = []
+        for key, claim in list(self._claims.items()):
+            if claim.under_way or claim.answer.done():
+                continue
+            if len(found) == LOOKED_AT_MAX:
+                break
+            view = self._presence.workers().get(claim.ask.worker)
+            if view is None or view.session != claim.session:
+                claim.answer.set_exception(Unavailable("the worker's session has ended meanwhile"))
+            elif view.state == "up":
+                found.append(_bid(view, claim))
+            if len(self._claims) > LOOKED_AT_MAX:
+                self._claims[key] = self._claims.pop(key)
+        return found
+
+    def offered(self, queue: str) -> dict[str, int]:
+        """By worker, the most that one of its claims would take of the queue."""
+        room: dict[str, int] = {}
+        for claim in self._claims.values():
+            ask = claim.ask
+            if not claim.under_way and any(matches(queue, pattern) for pattern in ask.queues):
+                room[ask.worker] = max(ask.most, room.get(ask.worker, 0))
+        return room
+
+    def is_more(self) -> bool:
+        """Whether a round sees not all of them."""
+        return len(self._claims) > LOOKED_AT_MAX
+
+    def proposed(self, bids: Sequence[ClaimBid]) -> None:
+        for claim in _claims(bids):
+            claim.under_way = True
+
+    def decided(self, bid: ClaimBid, index: int, answer: Awarded | LogError) -> None:
+        """What became of its awards: all refused, it stands as before; unknown, it is asked again."""
+        claim = bid.claim
+        assert claim is not None
+        claim.under_way = False
+        tokens = () if isinstance(answer, LogError) else tuple(token for token in answer.tokens if token)
+        if isinstance(answer, LogError):
+            if not claim.answer.done() and not (isinstance(answer, Unavailable) and self._log.acts()):
+                claim.answer.set_exception(answer)
+        elif tokens and claim.withdrawn:
+            self._return(tokens)
+        elif (tokens or claim.over) and not claim.answer.done():
+            claim.answer.set_result(Taken(index, tokens))
+        if claim.answer.done() or claim.withdrawn:
+            self._drop(claim)
+        elif not tokens:
+            self.on_news()
+
+    def _drop(self, claim: Claim) -> None:
+        key = _key(claim.ask.request)
+        if self._claims.get(key) is claim:
+            del self._claims[key]
+        if not claim.answer.done():
+            claim.answer.set_result(Taken(self._log.applied_index))
+
+    def _return(self, tokens: Sequence[int]) -> None:
+        """What is not given back in time ends with its lease."""
+
+        async def run() -> None:
+            with contextlib.suppress(LogError):
+                await self.give_back(tokens)
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    # --- a Hearer ---
+
+    def heard(self, _index: int, _events: object) -> None:
+        pass
+
+    def role_changed(self, role: Role) -> None:
+        """Who waits asks the next master."""
+        if not role.acting:
+            self._send_away(Unavailable("this node is not master any more"))
+
+    def _send_away(self, why: Unavailable) -> None:
+        for claim in self._claims.values():
+            if not claim.answer.done():
+                claim.answer.set_exception(why)
+        self._claims.clear()
+
+    def reset(self, _index: int) -> None:
+        pass
+
+    def stop(self) -> None:
+        """Who waits here asks another node."""
+        self._send_away(Unavailable("the node is stopping", "stopping"))
+        for task in (*self._returning, *self._opening.values()):
+            task.cancel()
+
+    # --- how ---
+
+    def _check_acting(self) -> None:
+        if not self._log.acts() or not self._state.is_open:
+            raise Unavailable("this node is not master")
+
+    def _remembered(self, request: c.Request) -> Taken | None:
+        """What it was awarded before, as far as that is still live."""
+        found = remembered(self._state.db, request, max(self._clock.wall_ms(), self._state.time_ms))
+        if found is None:
+            return None
+        digest, body = found
+        if digest and request.digest and digest != request.digest:
+            raise Refused(f"{request.id} was used for another request", "conflict")
+        answer = self._codec.decode_answer(body)
+        if not isinstance(answer, Awarded):
+            raise Refused(f"{request.id} was used for another request", "conflict")
+        tokens = tuple(row.token for row in self.live([token for token in answer.tokens if token]))
+        return Taken(self._log.applied_index, tokens)
+
+    async def _worker(self, ask: Stand) -> WorkerView:
+        """The worker, with a session and as its claim describes it."""
+        view = self._known(ask.worker)
+        if view is None or view.session is None:
+            opening = self._opening.get(ask.worker)
+            if opening is None:
+                opening = self._opening[ask.worker] = asyncio.get_running_loop().create_task(self._open(ask))
+                opening.add_done_callback(lambda done: self._opened(ask.worker, done))
+            await asyncio.shield(opening)
+            view = self._known(ask.worker)
+        if view is None or view.session is None:
+            raise Unavailable("the worker's session has ended meanwhile")
+        if not is_pull(view.session):
+            raise Refused(f"{ask.worker} is the name of a worker that has an executor", "conflict")
+        changes = _changes(view.facts, ask)
+        if changes is not None:
+            await self._told(c.PatchWorker(ask.worker, changes))
+            view = self._known(ask.worker) or view
+        return view
+
+    def _known(self, worker: str) -> WorkerView | None:
+        return self._presence.workers().get(worker)
+
+    async def _open(self, ask: Stand) -> None:
+        pulling = sum(view.facts.role == "pull" for view in self._presence.workers().values())
+        if self._known(ask.worker) is None and pulling >= WORKERS_MAX:
+            raise Unavailable(f"{pulling} pull workers are known; use their names again", "busy")
+        session = PULL_SESSION + self._entropy.token(SESSION_BYTES).hex()
+        facts = WorkerFacts(ask.worker, "pull", ask.tags or (), ("pull",), ask.most)
+        # Nobody is told its secret: no beat is taken of it.
+        opened = c.OpenSession(ask.worker, session, self._entropy.token(SECRET_BYTES), DIRECTORY, facts, silent=True)
+        await self._told(opened)
+
+    def _opened(self, worker: str, done: asyncio.Task[None]) -> None:
+        self._opening.pop(worker, None)
+        if not done.cancelled():
+            done.exception()
+
+    async def _told(self, command: c.AnyCommand) -> None:
+        written = await self._door.propose(command, PROPOSE_S)
+        if isinstance(written.answer, Rejection):
+            raise Refused(written.answer.detail, written.answer.code)
+
+
+def _changes(facts: WorkerFacts, ask: Stand) -> c.WorkerChanges | None:
+    """What the table should know of the worker: tags when they are told, and the most that it ever claimed at once."""
+    changes: dict[str, Any] = {}
+    if ask.tags is not None and set(ask.tags) != set(facts.tags):
+        changes["tags"] = ask.tags
+    if ask.most > facts.slots:
+        changes["slots"] = ask.most
+    return c.WorkerChanges(**changes) if changes else None
+
+
+def _bid(view: WorkerView, claim: Claim) -> ClaimBid:
+    ask = claim.ask
+    bid = ClaimBid(view, claim.session, ask.most, 0, claim=claim, most=ask.most, queues=ask.queues)
+    bid.lease_ms = ask.lease_ms
+    return bid
+
+
+def _claims(bids: Sequence[ClaimBid]) -> Iterator[Claim]:
+    for bid in bids:
+        if bid.claim is not None:
+            yield bid.claim
+
+
+def _key(request: c.Request) -> Key:
+    return request.token, request.route, request.id
