@@ -60,6 +60,12 @@ class NativeRunner:
         """A child of this process that is somebody else's."""
         self._children.spared.add(pid)
 
+    def unspare(self, pid: int) -> None:
+        """It has been reaped: the number may be anybody's."""
+        self._children.spared.discard(pid)
+        if self._sweeper is None and not self._closed:  # what it leaves behind is ours now
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
     def live(self) -> Collection[str]:
         return self._runs.keys()
 

@@ -16,8 +16,8 @@ from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core.queries import action_id
-from quvatlh.core.work import WorkError, native
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, Executor, HeldAction, Life
+from quvatlh.core.work import WorkError, runnable
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, Executor, HeldAction, Life
 from quvatlh.service.announcer import Announcer
 from quvatlh.service.reports import Reports
 from quvatlh.service.seat import Claim, Standing, serial_of
@@ -28,6 +28,9 @@ BEGIN_S: Final = 0.25
 STOP_S: Final = 10.0
 """How long the last reports of a stopping node may take, and what is stopped beyond its grace."""
 CLOSE_S: Final = 2.0
+AHEAD_MAX: Final = 512
+"""Actions in the executor from which on no call is put there that has no slot."""
+_CALLED: Final = frozenset({"python", "warm"})
 
 
 @dataclass(slots=True, eq=False)
@@ -267,7 +270,10 @@ class Worker:
         """There is a slot, and what is left of the lease; the next answered beat may bring more of that."""
         if self._draining or held.claim is None or self.session.left_s(held.claim.lease_ms) <= 0:
             return False
-        return not held.slots or taken + held.slots <= self._slots
+        if not held.slots or taken + held.slots <= self._slots:
+            return True
+        # A call waits in the executor for its slot, so that many short ones cost few messages; it comes back if none is free.
+        return held.claim.work.adapter in _CALLED and len(self._held) - len(self._queue) < AHEAD_MAX
 
     def _begin(self, held: Held, claim: Claim) -> bool:
         name = action_id(held.token)
@@ -292,7 +298,7 @@ class Worker:
             claim.attempt,
             claim.token,
             self.session.worker,
-            native(claim.work),
+            runnable(claim.work),
             claim.payload,
             None if claim.timeout_ms is None else claim.timeout_ms / 1000,
             claim.stop_signal,
@@ -300,6 +306,7 @@ class Worker:
             claim.seq,
             claim.slots,
             claim.lease_ms / 1000,
+            self._slots,
         )
 
     # --- a ports.ExecutorListener ---
@@ -311,6 +318,11 @@ class Worker:
             self._reports.started(held.token, event.started_at_ms)
             if held.claim is not None:
                 self.announcer.begin(held.claim, event.started_at_ms)
+
+    def progressed(self, event: ActionProgress) -> None:
+        held = self._held.get(event.action_id)
+        if held is not None and held.ours:
+            self._reports.said(held.token, event.text, event.percent)
 
     def finished(self, event: ActionFinished) -> None:
         held = self._held.get(event.action_id)

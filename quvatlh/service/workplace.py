@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quvatlh.core.model import WorkerFacts
-from quvatlh.ports import ActionFinished, ActionStarted, Clock, Entropy, Executor, Judge, LogError
+from quvatlh.ports import ActionFinished, ActionProgress, ActionStarted, Clock, Entropy, Executor, Judge, LogError
 from quvatlh.service import asks, outputs
 from quvatlh.service.announcer import Announcer
 from quvatlh.service.bidder import Bidder
@@ -123,6 +123,9 @@ class Workplace:
 
     def started(self, event: ActionStarted) -> None:
         self.worker.started(event)
+
+    def progressed(self, event: ActionProgress) -> None:
+        self.worker.progressed(event)
 
     def finished(self, event: ActionFinished) -> None:
         self.worker.finished(event)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
+from quvatlh.config.environments import Environment
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
 from quvatlh.runner import wire
-from quvatlh.runner.native import NativeRunner
+from quvatlh.runner.carriers import Carrier
 
 LOOK_S_MAX: Final = 0.25
 """Leases are looked at this often at least: the loop's timers stand while the machine sleeps, the boot clock does not."""
@@ -26,7 +27,7 @@ DEATH_WAIT_S: Final = 5.0
 LEASE: Final = RunError("lease", "its lease is over: the worker was out of touch")
 STALE_TOKEN: Final = RunError("stale", "its token is not above the highest seen")
 STALE_LEASE: Final = RunError("stale", "its lease was over before it began")
-FULL: Final = RunError("resources", f"the executor holds {wire.HELD_MAX} actions already")
+FULL: Final = RunError("resources", "the executor holds more actions and results than it has room for")
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class Keeper:
 
     def __init__(
         self,
-        runner: NativeRunner,
+        runner: Carrier,
         clock: Clock,
         life: tuple[str, bytes, str],
         quit_: Callable[[], None],
@@ -75,7 +76,14 @@ class Keeper:
         """Events that wait for a slow daemon."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_s = 0.0
+        """When it goes off, by the boot clock."""
+        self._result_bytes = 0
+        """Of ends that are kept."""
         self._ending = False
+        self.on_environments: Callable[[tuple[Environment, ...]], None] = lambda _environments: None
+        self.on_reload: Callable[[str | None], Collection[str]] = lambda _name: ()
+        """Of whoever has any; what they load is no matter of leases."""
         runner.listen(self)
         self._arm()
 
@@ -107,14 +115,14 @@ class Keeper:
         if link is not self._link:
             return
         kind, *rest = message
-        if kind == "start":
+        if kind in {"ask", "reload", "environments"}:
+            self._asked(link, kind, *rest)
+        elif kind == "start":
             self.start(wire.spec_in(*rest))
         elif kind == "stop":
             self._stop(*rest)
         elif kind == "forget":
             self._forget(*rest)
-        elif kind == "ask":
-            link.send("answer", *rest)
         elif kind == "renew":
             self._renew(*rest)
         elif kind == "watch":
@@ -122,13 +130,22 @@ class Keeper:
         elif kind == "close":
             self.end(*rest)
 
+    def _asked(self, link: wire.Link, kind: str, told: Any, environment: str | None = None) -> None:
+        """What is no matter of leases."""
+        if kind == "ask":
+            link.send("answer", told)
+        elif kind == "reload":
+            link.send("reloaded", told, tuple(self.on_reload(environment)))
+        else:
+            self.on_environments(wire.environments_in(told))
+
     # --- actions ---
 
     def start(self, spec: ActionSpec) -> None:
         if spec.id in self._held:
             return
         held = Held(spec if spec.payload is None else replace(spec, payload=None))
-        if len(self._held) >= wire.HELD_MAX:
+        if len(self._held) >= wire.HELD_MAX or self._result_bytes > wire.RESULTS_BYTES_MAX:
             held.forgotten = True
             self._refuse(held, FULL)
             return
@@ -145,12 +162,18 @@ class Keeper:
         except (ValueError, RuntimeError) as error:
             self._refuse(held, RunError("unrunnable" if isinstance(error, ValueError) else "stale", str(error)))
             return
-        self._arm()
+        if self._timer is None or self._ends_s(held) < self._looks_s:
+            self._arm()
 
     def started(self, event: ActionStarted) -> None:
         held = self._held[event.action_id]
         held.started = event
         self._tell(held)
+
+    def progressed(self, event: ActionProgress) -> None:
+        """The next one will do, for a daemon that is slow or away."""
+        if self._link is not None and not self._link.is_slow:
+            self._link.send("progress", event.action_id, event.percent, event.text)
 
     def finished(self, event: ActionFinished) -> None:
         self._ended(self._held[event.action_id], event)
@@ -183,7 +206,7 @@ class Keeper:
             if held is not None:
                 held.forgotten = True
                 if held.finished is not None:
-                    del self._held[name]
+                    self._drop(name)
 
     def _renew(self, sent_s: float) -> None:
         self._renewed_s = max(self._renewed_s, sent_s)
@@ -216,7 +239,13 @@ class Keeper:
         held.finished = event
         if held.forgotten:
             self._held.pop(event.action_id, None)
+        else:
+            self._result_bytes += 0 if event.result is None else len(event.result)
         self._tell(held)
+
+    def _drop(self, name: str) -> None:
+        end = self._held.pop(name).finished
+        self._result_bytes -= 0 if end is None or end.result is None else len(end.result)
 
     def _tell(self, held: Held) -> None:
         link = self._link
@@ -251,7 +280,9 @@ class Keeper:
         if self._link is None:
             ends.append(self._needless_s())
         if ends and not self._ending:
-            self._timer = self._loop.call_later(max(0.0, min(min(ends) - now, LOOK_S_MAX)), self._look)
+            after_s = max(0.0, min(min(ends) - now, LOOK_S_MAX))
+            self._looks_s = now + after_s
+            self._timer = self._loop.call_later(after_s, self._look)
 
     def _needless_s(self) -> float:
         """When, without a daemon, the last lease is over: of an action, or of an end that nobody has fetched."""
