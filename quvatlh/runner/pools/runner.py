@@ -68,6 +68,9 @@ class PoolRunner:
         found = self._runs.get(action_id)
         return None if found is None else found[0]
 
+    def pool(self, environment: str) -> Pool:
+        return self._pools[environment]
+
     # --- environments ---
 
     def configure(self, environments: Iterable[Environment]) -> None:
