@@ -25,9 +25,7 @@ WAIT_S = 30
 class Calls:
     def __init__(self, directory: Path, *environments: Environment) -> None:
         self.outputs = directory / "outputs"
-        settings = RunnerSettings(
-            str(self.outputs), str(directory / "inputs"), OUTPUT_BYTES_MIN, inherited(os.environ)
-        )
+        settings = RunnerSettings(str(self.outputs), str(directory / "inputs"), OUTPUT_BYTES_MIN, inherited(os.environ))
         self.carriers = Carriers(settings, RealClock(), NativeRunner(settings, RealClock()))
         self.pools = self.carriers.pools
         self.pools.configure(environments or (DEFAULT,))

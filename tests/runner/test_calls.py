@@ -109,10 +109,18 @@ async def test_retry_says_when_and_permanent_says_never(calls: Calls) -> None:
         ("jobs.deep:fn", (), "there is no module jobs.deep in this environment"),
         ("jobs:nothing", (), "module jobs has no nothing"),
         ("jobs:os", (), "jobs:os is no function: module"),
-        ("jobs:add", (1, 2, 3), "its arguments do not fit: add() takes from 1 to 2 positional arguments but 3 were given"),
+        (
+            "jobs:add",
+            (1, 2, 3),
+            "its arguments do not fit: add() takes from 1 to 2 positional arguments but 3 were given",
+        ),
         ("jobs:shapeless", (), "what it returned has no form in JSON: Object of type object is not JSON serializable"),
         ("jobs:nan", (), "what it returned has no form in JSON: Out of range float values are not JSON compliant"),
-        ("jobs:large", (17_000_000,), "what it returned has 17000002 bytes; at most 16777216, the rest belongs into a file"),
+        (
+            "jobs:large",
+            (17_000_000,),
+            "what it returned has 17000002 bytes; at most 16777216, the rest belongs into a file",
+        ),
     ],
 )
 async def test_what_cannot_be_called_fails_for_good(calls: Calls, target: str, args: tuple[object], words: str) -> None:
@@ -141,7 +149,11 @@ async def test_a_large_result_is_a_file_of_the_worker(calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("target", "words", "how"),
     [
-        ("jobs:segfault", "its process ended by signal SEGV: memory that was not its own, before the task did", (None, "SEGV")),
+        (
+            "jobs:segfault",
+            "its process ended by signal SEGV: memory that was not its own, before the task did",
+            (None, "SEGV"),
+        ),
         ("jobs:vanish", "its process ended with exit status 3, before the task did", (3, None)),
     ],
 )
@@ -232,7 +244,11 @@ async def test_of_calls_that_shared_a_dead_child_none_is_blamed_and_each_runs_al
 
 async def test_progress_is_told_while_it_goes_on(calls: Calls) -> None:
     await calls.run("jobs:steps")
-    assert [(each.percent, each.text) for each in calls.progress] == [(10, "10 done"), (60, "60 done"), (100, "100 done")]
+    assert [(each.percent, each.text) for each in calls.progress] == [
+        (10, "10 done"),
+        (60, "60 done"),
+        (100, "100 done"),
+    ]
 
 
 async def test_what_a_call_leaves_running_ends_with_it(calls: Calls) -> None:

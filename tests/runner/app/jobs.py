@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -115,7 +116,7 @@ async def nap(seconds: float = 0.01) -> float:
 
 async def crash_when(others: int) -> None:
     """Once so many run beside it."""
-    while len(asyncio.all_tasks()) <= others:
+    while len(asyncio.all_tasks()) <= others:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.001)
     os._exit(9)
 
@@ -156,10 +157,8 @@ def grows(megabytes: int) -> int:
 def babble() -> None:
     """Onto every descriptor that is open."""
     for fd in range(3, 30):
-        try:
+        with contextlib.suppress(OSError):
             os.write(fd, b"this is no message\n")
-        except OSError:
-            pass
 
 
 def surroundings() -> list[Any]:
@@ -171,10 +170,8 @@ def surroundings() -> list[Any]:
 def descriptors() -> list[str]:
     found = []
     for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
-        try:
+        with contextlib.suppress(OSError):
             found.append(os.readlink(f"/proc/self/fd/{fd}").split(":")[0])
-        except OSError:
-            pass
     return found
 
 
