@@ -453,7 +453,6 @@ def _described(error: BaseException, context: Any) -> dict[str, Any]:
     if isinstance(error, TypeError) and _is_of_the_call(error):
         return {"unfit": True, "text": f"its arguments do not fit: {_text(error)}"}
     if isinstance(error, task.Retry):
-        said["retry"] = True
         said["after"] = error.after
         return said
     said["permanent"] = isinstance(error, task.PermanentFailure)

@@ -43,7 +43,6 @@ class Child:
         """It takes nothing more: it was asked to end, or said so, or is being killed."""
         self.is_shared = False
         """What it runs now is async: it may have more of it."""
-        self.concurrency = 1
         self.kill_at_s: float | None = None
         self.killed = False
         self.refusal = ""
@@ -60,7 +59,7 @@ class Child:
         """What it wrote beside the protocol, and was not read before its end."""
         self._loop = asyncio.get_running_loop()
         self._watch = -1
-        self._rest = b""
+        self._rest = bytearray()
         self._unsent = b""
         self._outbox: list[bytes] = []
         in_read, self._in = os.pipe()
@@ -162,10 +161,10 @@ class Child:
                     break
                 whole, end, rest = data.rpartition(b"\n")
                 if end:
-                    for line in (self._rest + whole).split(b"\n"):
+                    for line in bytes(self._rest + whole).split(b"\n"):
                         if line:
                             found.append(lines.read(line))  # noqa: PERF401 - what was read before a fault counts
-                    self._rest = b""
+                    self._rest.clear()
                 self._rest += rest
                 if len(self._rest) > lines.LINE_BYTES_MAX:
                     raise lines.Garbage("wrote a line that does not end")

@@ -39,7 +39,6 @@ class Said(msgspec.Struct):
     type: str
     id: str = ""
     version: int = 0
-    concurrency: int = 1
     value: msgspec.Raw = msgspec.Raw()
     began: int = 0
     """By its clock, in milliseconds; 0: when it was sent."""
@@ -57,7 +56,6 @@ class Said(msgspec.Struct):
     """What was asked for cannot be called: it does not exist, or not with these arguments."""
     stopped: bool = False
     """It ended because it was told to."""
-    retry: bool = False
     after: float | None = None
     percent: int | None = None
     stream: str = "stdout"

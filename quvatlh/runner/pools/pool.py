@@ -251,7 +251,6 @@ class Pool:
             return
         child.is_ready = True
         child.kill_at_s = child.kill_at_s if child.is_leaving else None
-        child.concurrency = said.concurrency
         if child.own is not None and child.own not in self.ready:  # it was stopped meanwhile
             child.ask_to_end()
         self._house.soon(self)
