@@ -138,6 +138,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
         {"worker": _TEXT, "verdict": _TEXT, "score": {"type": ["number", "null"]}, "text": {"type": ["string", "null"]}}
     ),
     "PolicyTests": _list("PolicyTest"),
+    "Reloaded": _answer({"worker": _TEXT, "environments": _IDS}),
     "Announcement": _answer(_ANNOUNCEMENT),
     "Announcements": _list("Announcement"),
     "Deleted": _answer({"name": _TEXT}),

@@ -35,6 +35,7 @@ from quvatlh.service.presence import Presence
 from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
+from quvatlh.service.reloading import Reloading
 from quvatlh.service.reserve import Reserve, Reserves, Room
 from quvatlh.service.seats import Seats
 from quvatlh.service.shapes import Shapes
@@ -104,6 +105,7 @@ class NodePool:
         fleet: Fleet,
         explain: Explain,
         balancing: Balancing,
+        reloading: Reloading,
     ) -> None:
         self.connect = reception.connect
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
@@ -119,6 +121,7 @@ class NodePool:
         self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
         self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
         self.explain, self.balance = explain.explain, balancing.balance
+        self.reload_worker = reloading.reload_worker
 
 
 class Node:
@@ -206,7 +209,8 @@ class Node:
         explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
         balancing = Balancing(log, peers, self.balancer)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
-        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
+        reloading = Reloading(peers, log.node_id, self.crew, reads)
+        self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing, reloading)
         self._hearers = (
             known,
             self.presence,

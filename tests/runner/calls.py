@@ -34,6 +34,7 @@ class Calls:
         self.progress: list[ActionProgress] = []
         self.order: list[str] = []
         """Ids, as they ended."""
+        self._told = asyncio.Event()
         self._begun: dict[str, asyncio.Event] = {}
         self._ends: dict[str, asyncio.Future[ActionFinished]] = {}
 
@@ -95,6 +96,11 @@ class Calls:
 
     def progressed(self, event: ActionProgress) -> None:
         self.progress.append(event)
+        self._told.set()
+
+    async def told(self) -> None:
+        """Somebody has said something of itself."""
+        await asyncio.wait_for(self._told.wait(), WAIT_S)
 
     def finished(self, event: ActionFinished) -> None:
         self.order.append(event.action_id)

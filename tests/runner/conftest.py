@@ -23,8 +23,9 @@ async def bed(tmp_path: Path) -> AsyncIterator[Bed]:
 
 
 @pytest.fixture
-async def calls(tmp_path: Path) -> AsyncIterator[Calls]:
-    """After it no process, no descriptor and no input is left."""
+async def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Calls]:
+    """After it no process, no descriptor and no input is left. Calls wait for a slot as long as a busy machine needs."""
+    monkeypatch.setattr("quvatlh.runner.pools.pool.STALE_S", 30.0)
     before = children(), len(descriptors())
     calls = Calls(tmp_path)
     yield calls

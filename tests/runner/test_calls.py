@@ -46,14 +46,22 @@ async def test_as_many_run_at_once_as_there_are_slots(calls: Calls) -> None:
     assert calls.children() == 2
 
 
-async def test_calls_beyond_the_slots_that_do_not_begin_soon_come_back(calls: Calls) -> None:
+@pytest.fixture
+def impatient(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    monkeypatch.setattr("quvatlh.runner.pools.pool.STALE_S", 0.25)
+    return calls
+
+
+async def test_calls_beyond_the_slots_that_do_not_begin_soon_come_back(impatient: Calls) -> None:
+    calls = impatient
     long = [calls.start("jobs:rest", 1, width=2) for _ in range(2)]
     behind = await calls.end(calls.start("jobs:noop", width=2))
     assert (code(behind), behind.started_at_ms) == ("stale", None)
     assert [code(await calls.end(name)) for name in long] == [None, None]
 
 
-async def test_commands_take_of_the_same_slots(calls: Calls) -> None:
+async def test_commands_take_of_the_same_slots(impatient: Calls) -> None:
+    calls = impatient
     command = calls.start("jobs:noop", width=2)
     await calls.end(command)
     calls.carriers.gate.take(2)
@@ -185,7 +193,7 @@ async def test_a_timeout_ends_whatever_runs(calls: Calls, target: str) -> None:
 async def test_a_stopped_call_may_tidy_up(calls: Calls, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     name = calls.start("jobs:tidy", str(mark), grace_s=20)
-    await calls.begun(name)
+    await calls.told()
     calls.stop(name)
     assert code(await calls.end(name)) == "stopped"
     assert mark.read_text() == "tidied"

@@ -15,10 +15,25 @@ from quvatlh.config.environments import Environment
 from tests.runner.calls import Calls, code, text
 
 WARM = Path(__file__).parents[2] / "deploy" / "warm" / "quvatlh_warm.rb"
-SKIPPED = (
-    "action-mailer action-mailbox action-text active-storage action-cable sprockets javascript bootsnap spring listen test "
-    "webpack-install turbolinks jbuilder puma bundle git"
-).split()
+SKIPPED = [
+    "action-mailer",
+    "action-mailbox",
+    "action-text",
+    "active-storage",
+    "action-cable",
+    "sprockets",
+    "javascript",
+    "bootsnap",
+    "spring",
+    "listen",
+    "test",
+    "webpack-install",
+    "turbolinks",
+    "jbuilder",
+    "puma",
+    "bundle",
+    "git",
+]
 GEMS = ("railties", "activejob", "activerecord", "actionpack", "sqlite3")
 JOBS = """
 class Order < ActiveRecord::Base

@@ -117,7 +117,7 @@ async def test_progress_is_told(language: Language) -> None:
 async def test_a_job_that_is_stopped_may_tidy_up(language: Language, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     name = language.start("tidy", str(mark), grace_s=20)
-    await language.calls.begun(name)
+    await language.calls.told()
     language.calls.stop(name)
     assert code(await language.calls.end(name)) == "stopped"
     assert mark.read_text() == "tidied"

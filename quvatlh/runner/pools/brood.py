@@ -14,6 +14,10 @@ from quvatlh.runner.pools.call import CallRun
 from quvatlh.runner.pools.child import Child
 from quvatlh.runner.pools.nursery import Nursery
 
+MARK: Final = "QUVATLH_CHILD"
+"""Of all processes that come from a child, by its server and number."""
+AGAIN_S: Final = 0.01
+"""Between two rounds of killing."""
 IDLE_S: Final = 300.0
 """A child without work ends after so long; one of them stays."""
 MEMORY_EACH: Final = 64
@@ -45,6 +49,10 @@ class Keepers(Protocol):
         ...
 
     def unspare(self, pid: int) -> None: ...
+
+    def end_marked(self, mark: str) -> bool:
+        """Orphans of ours with this in their environment are killed; whether there are any still."""
+        ...
 
 
 class Brood:
@@ -134,12 +142,20 @@ class Brood:
         self._keepers.unspare(nursery.pid)
         if nursery is self._nursery:
             self._nursery = None
-        for child in [each for each in self.children.values() if each.nursery is nursery]:
-            self._keepers.look_at(child)
-            self._drop(child)
-            self._keepers.ended(child, None)
         if text:
             self._keepers.refuse(f"environment {self.environment.name}: {text}")
+        for child in [each for each in self.children.values() if each.nursery is nursery]:
+            child.is_leaving = True
+            child.when_gone(self._gone_with_its_server)
+
+    def _gone_with_its_server(self, child: Child) -> None:
+        """Its end came by the kernel; what it has left behind has become ours."""
+        if self._keepers.end_marked(f"{MARK}={child.nursery.pid}.{child.number}"):
+            self._loop.call_later(AGAIN_S, self._gone_with_its_server, child)
+            return
+        self._keepers.look_at(child)
+        self._drop(child)
+        self._keepers.ended(child, None)
 
     def forked(self, number: int, pid: int, watch_fd: int) -> None:
         child = self.children.get(number)
@@ -228,6 +244,8 @@ class Brood:
             nursery.close()
         for nursery in nurseries:
             await nursery.ended
+        while self.children:
+            await asyncio.sleep(AGAIN_S)
 
     def _close_empty(self) -> None:
         used = {child.nursery for child in self.children.values()}

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import signal
+from collections.abc import Callable
 from typing import Final
 
 from quvatlh.ports import StreamName
@@ -119,6 +120,20 @@ class Child:
     def kill(self) -> None:
         self.killed = self.is_leaving = True
         self._signal(signal.SIGKILL)
+
+    def when_gone(self, tell: Callable[[Child], None]) -> None:
+        """Where nobody else will say so."""
+        if self._watch < 0:
+            self._loop.call_soon(tell, self)
+            return
+        self._signal(signal.SIGKILL)
+        watch = self._watch
+
+        def gone() -> None:
+            self._loop.remove_reader(watch)
+            tell(self)
+
+        self._loop.add_reader(watch, gone)
 
     def ask_to_end(self) -> None:
         """Once it has done what it was given."""

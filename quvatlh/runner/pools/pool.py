@@ -65,6 +65,8 @@ class House(Protocol):
 
     def unspare(self, pid: int) -> None: ...
 
+    def end_marked(self, mark: str) -> bool: ...
+
 
 class Pool:
     def __init__(self, environment: Environment, house: House) -> None:
@@ -112,7 +114,7 @@ class Pool:
         """Those with a slot, to children that are there or will be."""
         if self._loop.time() < self._refused_until_s:
             while self.ready:
-                self._house.finished(self.ready.popleft(), RunError("environment", self._refusal))
+                self._end(self.ready.popleft(), RunError("environment", self._refusal))
             return
         left: deque[CallRun] = deque()
         idle = self.brood.idle()
@@ -226,6 +228,9 @@ class Pool:
     def unspare(self, pid: int) -> None:
         self._house.unspare(pid)
 
+    def end_marked(self, mark: str) -> bool:
+        return self._house.end_marked(mark)
+
     # --- what a child says ---
 
     def _heard(self, child: Child, said: lines.Said) -> None:
@@ -315,7 +320,8 @@ class Pool:
     def _settle(self, child: Child, given: list[CallRun], status: int | None) -> None:
         """What a child that is no more had in its hands."""
         begun = given if child.is_shared else given[:1]
-        if child.is_leaving and not child.killed and not any(run.outcome or run.wish for run in begun):
+        by_itself = child.is_leaving and not child.killed and status is not None
+        if by_itself and not any(run.outcome or run.wish for run in begun):
             begun = []
         together = len(begun) > 1
         for run in begun:

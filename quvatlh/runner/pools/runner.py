@@ -35,6 +35,8 @@ class Orphans(Protocol):
 
     def unspare(self, pid: int) -> None: ...
 
+    def end_marked(self, mark: str) -> bool: ...
+
 
 class PoolRunner:
     """A pool.House."""
@@ -207,6 +209,9 @@ class PoolRunner:
 
     def unspare(self, pid: int) -> None:
         self._orphans.unspare(pid)
+
+    def end_marked(self, mark: str) -> bool:
+        return self._orphans.end_marked(mark)
 
     # --- inside ---
 

@@ -20,6 +20,7 @@ export const later = () => { throw Object.assign(new Error("not yet"), { after: 
 export const never = () => { throw Object.assign(new Error("not at all"), { permanent: true }); };
 export const vanish = () => process.exit(3);
 export const tidy = (path, job) => new Promise((_, reject) => {
+  job.progress(0, "begun");
   const alive = setInterval(() => {}, 1000);
   job.signal.addEventListener("abort", () => {
     clearInterval(alive);

@@ -95,6 +95,7 @@ def rest(seconds: float) -> float:
 
 def tidy(path: str) -> NoReturn:
     try:
+        current().progress(0, "begun")
         while True:
             time.sleep(60)
     except Cancelled:
@@ -149,6 +150,15 @@ def leaks() -> int:
     return subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
 
 
+def keeps(path: str) -> None:
+    """A process in a session of its own, for as long as the call goes on."""
+    process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    with open(f"{path}.new", "w") as file:
+        file.write(str(process.pid))
+    os.rename(f"{path}.new", path)
+    process.wait()
+
+
 def grows(megabytes: int) -> int:
     HEAP.append(b"x" * (megabytes * 1_000_000))
     return os.getpid()
@@ -184,3 +194,11 @@ class Wrapped:
 
 
 wrapped = Wrapped()
+
+
+def marks(path: str) -> NoReturn:
+    """Says that it is alive for as long as it is."""
+    while True:
+        with open(path, "a") as file:
+            file.write("beat\n")
+        time.sleep(0.01)

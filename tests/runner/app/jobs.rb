@@ -58,6 +58,7 @@ end
 
 class Tidy
   def perform(path)
+    Quvatlh.current.progress(0, "begun")
     sleep
   ensure
     File.write(path, "tidied")
