@@ -71,22 +71,16 @@ pytestmark = [
 
 
 def run(directory: Path, *command: str) -> None:
+    environ = {**os.environ, **VARIABLES}
     found = subprocess.run(
-        command,
-        cwd=directory,
-        env={**os.environ, **VARIABLES},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        command, cwd=directory, env=environ, capture_output=True, text=True, check=False, timeout=120
     )
     if found.returncode:
-        pytest.skip(f"no Rails application can be made here: {' '.join(command)}: {found.stderr.strip()[-300:]}")
+        raise RuntimeError(f"no Rails application can be made here: {' '.join(command)}: {found.stderr.strip()[-300:]}")
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("rails")
+def made(directory: Path) -> Path:
+    """The directory of a new application, with its table."""
     run(directory, "rails", "new", "shop", "--quiet", *(f"--skip-{each}" for each in SKIPPED))
     shop = directory / "shop"
     (shop / "Gemfile").write_text("".join(f'gem "{each}"\n' for each in GEMS))
@@ -94,6 +88,14 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(WARM, shop)
     run(shop, "bin/rails", "runner", PREPARE)
     return shop
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return made(tmp_path_factory.mktemp("rails"))
+    except RuntimeError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

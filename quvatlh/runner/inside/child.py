@@ -253,6 +253,7 @@ class Child:
         value_part = f',"value":{text}' if text else ""
         leaving = self._tidied(context)
         head = f'"id":"{context.action}","began":{int(context.began * 1000)},"ms":{took_ms:.3f}'
+        head += f',"drained":{time.monotonic_ns()}'
         shared = ',"shared":true' if hasattr(context, "shared") else ""
         self._write(f'{{"type":"result",{head}{shared}{value_part}{leaving}}}\n'.encode())
         return self._after(leaving)
@@ -267,6 +268,7 @@ class Child:
         leaving = self._tidied(context)
         if leaving:
             said["leaving"] = True
+        said["drained"] = time.monotonic_ns()
         self.say(said)
         self._after(leaving)
 
@@ -301,7 +303,8 @@ class Child:
             except BlockingIOError:
                 return
             size -= len(data)
-            self.say({"type": "output", "id": action, "stream": stream, "data": base64.b64encode(data).decode()})
+            said = {"type": "output", "id": action, "stream": stream, "data": base64.b64encode(data).decode()}
+            self.say({**said, "drained": time.monotonic_ns()})
 
     def _after(self, leaving: str) -> None:
         if leaving:

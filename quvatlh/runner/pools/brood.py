@@ -244,7 +244,7 @@ class Brood:
             nursery.close()
         for nursery in nurseries:
             await nursery.ended
-        while self.children:
+        while self.children:  # noqa: ASYNC110 - their ends come one by one, and nothing else waits for them
             await asyncio.sleep(AGAIN_S)
 
     def _close_empty(self) -> None:

@@ -44,6 +44,8 @@ class Said(msgspec.Struct):
     """By its clock, in milliseconds; 0: when it was sent."""
     ms: float | None = None
     """How long it ran."""
+    drained: int = 0
+    """By the monotonic clock, in nanoseconds: what is written beside the protocol after this is of the next call."""
     shared: bool = False
     """It ran beside others."""
     leaving: bool = False

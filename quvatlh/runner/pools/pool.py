@@ -8,12 +8,13 @@ A child that dies fails the call whose turn it was; what stood behind it goes ba
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, Protocol
 
 from quvatlh.config.environments import Environment
-from quvatlh.ports import ActionProgress, RunError
+from quvatlh.ports import ActionProgress, RunError, StreamName
 from quvatlh.runner.pools import ending, lines
 from quvatlh.runner.pools.brood import Brood
 from quvatlh.runner.pools.call import CallRun
@@ -183,22 +184,40 @@ class Pool:
     # --- a brood.Keepers ---
 
     def look_at(self, child: Child) -> None:
-        """Read before, what it wrote can only be of whose turn it was until then."""
-        head = child.head
-        if head is not None and (child.is_shared or self._goes_on(head)):
-            for stream, data in child.wrote():
-                head.wrote(stream, data)
         for said in child.said():
             self._heard(child, said)
+        head = child.head
+        if head is not None and (child.is_shared or self._goes_on(head)):
+            self._read(child)
         if child.is_silent:
             self.brood.deaf(child)
+
+    def _read(self, child: Child) -> None:
+        """What it wrote beside the protocol is of whose turn it was at this moment, as told by what it says after it.
+
+        A child reads what is left of a call's own before it answers and says when that was."""
+        at_ns = time.monotonic_ns()
+        wrote = child.wrote()
+        if not wrote:
+            return
+        for said in child.said():
+            if wrote and child.head is not None and said.drained > at_ns:
+                self._wrote_beside(child.head, wrote)
+                wrote = []
+            self._heard(child, said)
+        if child.head is not None:
+            self._wrote_beside(child.head, wrote)
+
+    @staticmethod
+    def _wrote_beside(run: CallRun, wrote: list[tuple[StreamName, bytes]]) -> None:
+        for stream, data in wrote:
+            run.wrote(stream, data)
 
     def ended(self, child: Child, status: int | None) -> None:
         given = list(child.given.values())
         child.given.clear()
         if given:
-            for stream, data in child.last_words:
-                given[0].wrote(stream, data)
+            self._wrote_beside(given[0], child.last_words)
         if not child.is_ready and not child.killed and status is not None and child.own is None:
             self.refuse(f"environment {self.environment.name}: {ending.before_ready(child, status)}")
         elif child.own is not None and not child.is_ready and child.own in self.ready:
