@@ -70,6 +70,23 @@ class Bed:
         self.executor.start(ActionSpec(name, name, 1, self._number, "bench", work, lease_s=3600, width=width))
         return end
 
+    async def run(self, target: str, count: int, ahead: int) -> None:
+        """So many, as many as that at a time."""
+        left, done = count, asyncio.Event()
+
+        def ended(end: asyncio.Future[ActionFinished]) -> None:
+            nonlocal left
+            assert end.result().error is None, end
+            left -= 1
+            if left >= ahead:
+                self.start(target).add_done_callback(ended)
+            elif not left:
+                done.set()
+
+        for _ in range(min(ahead, count)):
+            self.start(target).add_done_callback(ended)
+        await done.wait()
+
     def started(self, event: ActionStarted) -> None: ...
 
     def progressed(self, event: ActionProgress) -> None: ...
@@ -108,13 +125,7 @@ class Bench:
                 await made.start("jobs:noop")
                 count = self._count if ahead > 2 else self._count // 10
                 began = time.perf_counter()
-                waiting: set[asyncio.Future[ActionFinished]] = set()
-                for _ in range(count):
-                    if len(waiting) >= ahead:
-                        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                        assert all(end.result().error is None for end in done)
-                    waiting.add(made.start("jobs:noop"))
-                await asyncio.wait(waiting)
+                await made.run("jobs:noop", count, ahead)
                 self._rows.add(
                     f"no-op calls, {ahead} in the executor's hands", per_s=count / (time.perf_counter() - began)
                 )
