@@ -21,8 +21,9 @@ from quvatlh.api.server import Server
 from quvatlh.client.line import Dialer
 from quvatlh.codec import Values
 from quvatlh.config import Config, address
+from quvatlh.config.environments import Environment, with_default
 from quvatlh.config.secret import read_secret
-from quvatlh.core.model import WorkerFacts
+from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.core.statefile import StateRefused
 from quvatlh.observe import logs
 from quvatlh.policy.judge import LuaJudge
@@ -244,10 +245,14 @@ def executor_of(config: Config, worker: str) -> ProcessExecutor:
     data = config.node.data
     settings = RunnerSettings(f"{data}/{OUTPUTS_DIR}", f"{data}/{INPUTS_DIR}")
     return ProcessExecutor(
-        ExecutorSettings(data, worker, settings, config.worker.executor),
+        ExecutorSettings(data, worker, settings, config.worker.executor, _environments(config)),
         RealClock(),
         logs.noter("quvatlh.executor", "warning"),
     )
+
+
+def _environments(config: Config) -> tuple[Environment, ...]:
+    return with_default(config.worker.environments, config.worker.app, os.getcwd())
 
 
 def _token(config: Config) -> tuple[str, str]:
@@ -274,6 +279,7 @@ def _node(config: Config, running: RunningLog, state: State, craft: Craft, known
         name=running.name,
         scratch=data,
         slots=own.slots,
+        adapters=own.adapters,
         tags=own.tags,
         queues=own.queues,
         machine=own.facts,
@@ -293,7 +299,10 @@ def _facts(config: Config, name: str, known: Facts) -> WorkerFacts:
     worker = config.worker
     slots = (os.cpu_count() or 1) if worker.slots is None else worker.slots
     tags = tuple(dict.fromkeys((*worker.tags, *fact_tags(known))))
-    return WorkerFacts(name, config.node.role, tags, slots=slots, queues=worker.queues, facts=dict(known))
+    adapters: tuple[Adapter, ...] = ("command", "python")
+    if any(each.command for each in worker.environments):
+        adapters = (*adapters, "warm")
+    return WorkerFacts(name, config.node.role, tags, adapters, slots, worker.queues, dict(known))
 
 
 def _server(config: Config, node: Node, running: RunningLog) -> Server:

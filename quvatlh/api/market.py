@@ -21,6 +21,7 @@ SOURCE: Final = text(chars_min=1)
 SOURCE_TYPES: Final[Mapping[str, str]] = {LUA: "the source as it is"}
 POLICY: Final = object_of({"source": Field(SOURCE)}, "source")
 GROUP_PARAM: Final = {"group": Param(NAME)}
+ENVIRONMENT_PARAM: Final = {"environment": Param(NAME, about="else all of them")}
 
 _WORKER: Final = object_of(
     {
@@ -83,6 +84,11 @@ async def drain(exchange: Exchange) -> web.StreamResponse:
     draining = exchange.route.path.endswith("/drain")
     worker = await exchange.pool.patch_worker(exchange.call(exchange.key()), name, {"draining": draining})
     return exchange.answer(shapes.wire(worker))
+
+
+async def reload(exchange: Exchange) -> web.StreamResponse:
+    name, environment = _name(exchange, "worker"), exchange.query.get("environment")
+    return exchange.answer(await exchange.pool.reload_worker(exchange.call(), name, environment))
 
 
 async def get_policies(exchange: Exchange) -> web.StreamResponse:

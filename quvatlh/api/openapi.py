@@ -222,6 +222,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "Slot": _answer(_SLOT),
     "Ledger": _list("Slot"),
     "ScheduleRun": _answer({"task": {"type": ["string", "null"]}, "why": {"type": ["string", "null"]}}),
+    "Reloaded": _answer({"worker": _TEXT, "environments": _IDS}),
     "Announcement": _answer(_ANNOUNCEMENT),
     "Announcements": _list("Announcement"),
     "Claimed": _answer(

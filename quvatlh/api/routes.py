@@ -145,6 +145,14 @@ ROUTES: Final[Sequence[Route]] = (
     ),
     _route("POST", "/v1/workers/{name}/drain", market.drain, "Finish, take nothing new", "Worker", remembered=True),
     _route("POST", "/v1/workers/{name}/undrain", market.drain, "Take work again", "Worker", remembered=True),
+    _route(
+        "POST",
+        "/v1/workers/{name}/reload",
+        market.reload,
+        "Load its programs anew, as their processes finish what they do",
+        "Reloaded",
+        params=market.ENVIRONMENT_PARAM,
+    ),
     _route("GET", "/v1/policies", market.get_policies, "Stored policies, without source", "Policies"),
     _route("GET", "/v1/policies/{name}", market.get_policy, "One policy", "Policy"),
     _route(

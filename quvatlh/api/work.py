@@ -38,6 +38,16 @@ _STAND_IN: Final = {"shell": ":"}
 """Lets the surroundings of another form be judged like those of a native command."""
 
 _FREE = map_of(text(256), anything())
+_WARM = object_of(
+    {
+        "environment": Field(named()),
+        "call": Field(text(1024, chars_min=1)),
+        "args": Field(list_of(anything())),
+        "kwargs": Field(_FREE),
+    },
+    "environment",
+    "call",
+)
 _OTHER = object_of(
     {
         "python": Field(matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "pkg.mod:function", 1024)),
@@ -45,7 +55,7 @@ _OTHER = object_of(
         "kwargs": Field(_FREE),
         "environment": Field(named()),
         "http": Field(_FREE),
-        "warm": Field(_FREE),
+        "warm": Field(_WARM),
         "pull": Field(boolean()),
     }
 )
@@ -123,6 +133,10 @@ def _native(given: dict[str, Any], form: str) -> dict[str, Any]:
 
 def _other(given: dict[str, Any], form: str) -> dict[str, Any]:
     around = {name: given.pop(name) for name in SURROUNDINGS if name in given}
+    if around and form == "warm":
+        raise Faults(
+            *(Fault(f".{name}", "belongs to the environment of a warm process, not to a task") for name in around)
+        )
     made: dict[str, Any] = _OTHER.check(given)
     size = len(encode(made))
     if size > WORK_BYTES_MAX:

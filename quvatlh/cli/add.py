@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from quvatlh.cli import failing, waiting
+from quvatlh.cli.calling import call_of, call_options
 from quvatlh.cli.printing import count, print_json, say
 from quvatlh.cli.progress import progress
 from quvatlh.cli.session import Session, Told, speaks_http
@@ -34,6 +35,7 @@ Examples:
   quvatlh add -- echo hello
   quvatlh add --queue mail --delay 5m --attempts 3 -- ./send.sh you@example.org
   quvatlh add --wait -- make -C /srv/site
+  quvatlh add --python shop.mail:send --arg 17 --kwarg urgent=true
   quvatlh add nightly.yaml
   quvatlh add tasks.ndjson
 
@@ -58,6 +60,7 @@ class AddCommand(click.Command):
 
 @click.command(cls=AddCommand, epilog=EPILOG)
 @click.argument("file", nargs=-1)
+@call_options
 @task_options
 @click.option("--ndjson", is_flag=True, help="FILE has one task a line, as JSON; so has every *.ndjson.")
 @click.option("--wait", "is_waited_for", is_flag=True, help="Wait for the end; exit 5 when a task failed.")
@@ -80,10 +83,16 @@ def add(
     Prints the ids, one a line.
     """
     argv: list[str] | None = ctx.meta.get(COMMAND)
-    _check_usage(ctx, argv, file)
-    key = idempotency_key or new_key()
     extra, around = fields(given)
-    if argv is not None:
+    call = call_of(given, around)
+    if call is None:
+        _check_usage(ctx, argv, file)
+    elif argv is not None or file:
+        raise click.UsageError("a call stands alone: give no command and no file with --python or --call", ctx)
+    key = idempotency_key or new_key()
+    if call is not None:
+        ids = _add_tasks(session, [{"work": call, **extra}], key)
+    elif argv is not None:
         ids = _add_tasks(session, [{"work": {"command": argv, **around}, **extra}], key)
     elif ndjson or file[0].endswith(".ndjson"):
         if extra or around:

@@ -95,13 +95,28 @@ def work_words(work: object) -> str:
             words = " && ".join(map(_command_words, lines))
         case {"http": {"url": url, **rest}}:
             words = f"{rest.get('method', 'GET')} {url}"
-        case {"python": function}:
-            words = str(function)
+        case {"python": function, **rest}:
+            words = _call_words(function, rest)
+        case {"warm": {"call": call, **rest}}:
+            words = _call_words(call, rest)
         case Mapping():
             words = str(next(iter(work), ""))
         case _:
             words = str(work)
     return plain(words)
+
+
+def _call_words(call: object, given: Mapping[Any, object]) -> str:
+    """As in a program; where, if it says so."""
+    args, kwargs, environment = given.get("args"), given.get("kwargs"), given.get("environment")
+    words = [_word(each) for each in args] if isinstance(args, Sequence) else []
+    words += [f"{name}={_word(each)}" for name, each in kwargs.items()] if isinstance(kwargs, Mapping) else []
+    place = f" in {environment}" if environment else ""
+    return f"{call}({', '.join(words)}){place}" if words else f"{call}{place}"
+
+
+def _word(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _command_words(command: object) -> str:

@@ -22,6 +22,7 @@ FLAGS = {
     "tags": "worker.tags",
     "slots": "worker.slots",
     "queues": "worker.queues",
+    "app": "worker.app",
     "role": "node.role",
     "server": "node.server",
 }
@@ -39,6 +40,7 @@ FLAGS = {
 @click.option("--tags", metavar="A,B=C", help="What tasks may ask of this worker.")
 @click.option("--slots", metavar="N", help="How many actions run at once. [default: the number of cores]")
 @click.option("--queues", metavar="P,Q", help="Patterns of the queues that it takes tasks from. [default: *]")
+@click.option("--app", metavar="PKG.MOD", help="Module that Python tasks find loaded.")
 @click.option("--role", metavar="R", help="node, or worker: without vote and replica, connected to any node.")
 @click.option("--server", metavar="URL,...", help="Nodes that a worker connects to.")
 def run(file: str | None, **flags: str | None) -> None:

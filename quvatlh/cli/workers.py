@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -151,6 +152,33 @@ def undrain(session: Session, name: str) -> None:
         print_json(found)
     else:
         click.echo(f"{plain(name)} takes work again")
+
+
+@worker.command()
+@click.argument("name", required=False, shell_complete=completing("workers"))
+@click.option("--env", metavar="E", help="This environment alone. [default: all]")
+@speaks_http
+def reload(session: Session, name: str | None, env: str | None) -> None:
+    """Load programs anew, on one worker or on all.
+
+    New processes take the place of the old ones of an environment as these finish what they do.
+    """
+
+    async def work(client: Client) -> list[Json]:
+        if name is not None:
+            async with hinting(client, "workers", name) if env is None else contextlib.nullcontext():
+                return [await client.reload(name, env)]
+        names = [each["name"] for each in await client.workers() if each["state"] != "lost"]
+        return [await client.reload(each, env) for each in names]
+
+    found = session.run(work)
+    if session.as_json:
+        print_json(found)
+        return
+    for each in found:
+        click.echo(
+            f"{plain(each['worker'])} loads anew: {plain(', '.join(each['environments'])) or 'it has no environments'}"
+        )
 
 
 worker.add_command(drain)

@@ -259,6 +259,11 @@ class Client:
     async def undrain(self, name: str, *, key: str | None = None) -> Json:
         return await self._write("POST", _path("/v1/workers", name, "undrain"), None, key)
 
+    async def reload(self, name: str, environment: str | None = None) -> Json:
+        """Its environments, or the one, begin anew: `{worker, environments}`."""
+        path, query = _path("/v1/workers", name, "reload"), _query({"environment": environment})
+        return await self._http.ask(Request("POST", path, query, is_question=True), _value)
+
     async def announcements(self, group: str | None = None) -> list[Json]:
         """What live actions announce: `{task, action, group, name, worker, at, data}`."""
         return await self._items("/v1/announcements", group=group)

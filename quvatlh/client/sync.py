@@ -81,6 +81,7 @@ class BlockingClient:
     patch_worker = _waiting(Client.patch_worker)
     drain = _waiting(Client.drain)
     undrain = _waiting(Client.undrain)
+    reload = _waiting(Client.reload)
     announcements = _waiting(Client.announcements)
     policies = _waiting(Client.policies)
     policy = _waiting(Client.policy)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import get_args
 
-from quvatlh.config import kinds
+from quvatlh.config import environments, kinds
 from quvatlh.config.model import Isolation, LogFormat, LogLevel, NodeRole, Strategy
 
 KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
@@ -36,6 +36,8 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "worker.queues": kinds.names,
         "worker.drain_ms": kinds.milliseconds,
         "worker.executor": kinds.choice(*get_args(Isolation)),
+        "worker.app": environments.module,
+        "worker.environments": environments.environments,
         "worker.cloud_metadata": kinds.url,
         "market.strategy": kinds.choice(*get_args(Strategy)),
         "market.balance": kinds.balance,

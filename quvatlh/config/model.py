@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from quvatlh.config.environments import Environment
+
 LogFormat = Literal["auto", "people", "json"]
 Strategy = Literal["spread", "pack", "hash"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -100,6 +102,10 @@ class WorkerConfig:
     executor: Isolation = "auto"
     """What keeps actions from outliving their executor. auto: as root a PID namespace, else a guard process. userns: that
     namespace without root, where set-uid programs such as sudo have no power. plain: the guard, root or not."""
+    app: str | None = None
+    """Module that the default environment loads before all else."""
+    environments: tuple[Environment, ...] = ()
+    """Programs that stay loaded and take calls. There is always one more, `default`, unless it stands here."""
     cloud_metadata: str | None = None
     """URL that this cloud serves to its machines. None: nobody is asked. Wrong, and each start waits two seconds."""
 

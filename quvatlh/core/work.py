@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quvatlh.core import model
+from quvatlh.core.calls import Call, call_of
 from quvatlh.core.limits import (
     INTEGER_MAX,
     WORK_BYTES_MAX,
@@ -62,10 +63,10 @@ class WorkError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Native commands, ready to be run one after the other."""
+    """What a worker carries out: native commands, one after the other, or a call into a warm process."""
 
     commands: tuple[tuple[str, ...], ...]
-    """At least one; each at least the program. A shell text stands here as the shell's own command."""
+    """At least one, unless there is a call; each at least the program. A shell text stands here as the shell's own command."""
     env: tuple[tuple[str, str], ...] = ()
     """Over the worker's environment. No name begins with QUVATLH_."""
     cwd: str | None = None
@@ -76,6 +77,8 @@ class Work:
     """None: the payload if there is one, else nothing."""
     rlimits: tuple[tuple[str, int], ...] = ()
     """By name as in RLIMITS; bytes, seconds or counts. For each process, not for the tree."""
+    call: Call | None = None
+    """What is called in place of commands, of which there are then none."""
 
 
 def _size(value: object) -> int:
@@ -126,6 +129,19 @@ def check(data: object) -> Work:
         raise WorkError(checked.faults[:FAULTS_MAX])
     _bounded(_plain(work))  # numbers have become text, and texts commands of the shell
     return work
+
+
+def runnable(work: model.Work) -> Work:
+    """What the door took, as the runners know it; WorkError if this version cannot carry it out."""
+    if work.adapter not in {"python", "warm"}:
+        return native(work)
+    try:
+        call = call_of(work)
+    except ValueError as error:
+        raise WorkError([Fault("", str(error))]) from None
+    if work.env or work.rlimits:
+        return Work((), tuple(work.env.items()), work.cwd, work.user, work.stdin, tuple(work.rlimits.items()), call)
+    return Work((), (), work.cwd, work.user, work.stdin, (), call)
 
 
 def native(work: model.Work) -> Work:

@@ -40,6 +40,7 @@ from quvatlh.ports.log import (
 )
 from quvatlh.ports.running import (
     ActionFinished,
+    ActionProgress,
     ActionSpec,
     ActionStarted,
     Executor,
@@ -66,6 +67,7 @@ __all__ = [
     "STATE_FILE",
     "ActionCounts",
     "ActionFinished",
+    "ActionProgress",
     "ActionSpec",
     "ActionStarted",
     "Announcement",

@@ -34,24 +34,35 @@ class ActionSpec:
     width: int = 0
     """Slots of the worker: an executor begins it when it and all that runs take no more. 0: at once, whatever runs."""
     wait_s: float = 0.0
-    """So long it may wait for that."""
+    """So long a command may wait for that; a call's pool has a rule of its own."""
 
 
-RunFault = Literal["exit", "signal", "timeout", "stopped", "unrunnable", "resources", "lease", "stale"]
+RunFault = Literal[
+    "exit", "signal", "timeout", "stopped", "unrunnable", "resources", "lease", "stale",
+    "exception", "crash", "protocol", "environment",
+]  # fmt: skip
 """Why an action did not succeed: it ended with another status than 0, or by a signal; its time was over; it was asked to
 stop; what it asks for can never be run here (permanent); the machine could not start it now; and of executors: its lease
-was over; it was never begun, since its token or lease was not good any more, or no slot became free in time."""
+was over; it was never begun, since its token or lease was not good any more, or no slot became free in time. Of calls: it
+raised; the process that ran it died of it; what its process said could not be understood; there is no such environment
+here now."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunError:
     code: RunFault
     text: str
+    exception: str = ""
+    """Full name of what was raised, with its module."""
+    final: bool = False
+    """The action's own word: it need not be tried again."""
+    retry_after_s: float | None = None
+    """The action's own word: when it may be."""
 
     @property
     def permanent(self) -> bool:
         """Trying again on this machine is of no use."""
-        return self.code == "unrunnable"
+        return self.final or self.code == "unrunnable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,17 @@ class ActionFinished:
     finished_at_ms: int
     output_error: str = ""
     """Why the output files are not what the caps promise, such as a full disk; empty when they are."""
+    result: bytes | None = None
+    """JSON, of a call that succeeded and returned anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionProgress:
+    """What a call says of itself while it goes on."""
+
+    action_id: str
+    percent: int | None
+    text: str
 
 
 StreamName = Literal["stdout", "stderr"]
@@ -97,9 +119,16 @@ class OutputChunk:
 
 
 class RunnerListener(Protocol):
-    """Hears of actions, on the loop, in order: started at most once, finished exactly once. Must be quick and total."""
+    """Hears of actions, on the loop, in order: started at most once, finished exactly once. Must be quick and total.
+
+    The start of an action that ends within some milliseconds is told by its end alone.
+    """
 
     def started(self, event: ActionStarted) -> None: ...
+
+    def progressed(self, event: ActionProgress) -> None:
+        """Between start and end, any number of times; only the last one matters."""
+        ...
 
     def finished(self, event: ActionFinished) -> None: ...
 
@@ -218,6 +247,11 @@ class Executor(Protocol):
     async def ask(self) -> float:
         """A sign of life: asked, and answered by the executor itself; the boot time *before* the question left.
         OSError when there is no executor any more. A beat is sent only after an answer to a question asked since the last."""
+        ...
+
+    async def reload(self, environment: str | None) -> Collection[str]:
+        """New processes in place of the old ones of an environment, or of all, as these finish: the names of those.
+        OSError as `ask`."""
         ...
 
     def renew(self, sent_s: float) -> None:

@@ -11,9 +11,18 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Final
+from typing import Any, Final
 
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, ExecutorListener, Life, OutputChunk
+from quvatlh.ports import (
+    ActionFinished,
+    ActionProgress,
+    ActionSpec,
+    ActionStarted,
+    Clock,
+    ExecutorListener,
+    Life,
+    OutputChunk,
+)
 from quvatlh.runner import hatch, outputs, wire
 from quvatlh.runner.capture import STREAMS, Bell
 from quvatlh.runner.death import Death
@@ -47,7 +56,7 @@ class ProcessExecutor:
         self._ends: dict[str, ActionFinished] = {}
         """Not forgotten yet: short outputs are in them alone."""
         self._question = 0
-        self._questions: dict[int, asyncio.Future[None]] = {}
+        self._questions: dict[int, asyncio.Future[Any]] = {}
         self._cut = asyncio.Event()
         """The connection has ended."""
         self._closing = False
@@ -107,18 +116,13 @@ class ProcessExecutor:
             self._link.send("forget", tuple(action_ids))
 
     async def ask(self) -> float:
-        if self._link is None:
-            raise ConnectionError("there is no executor")
-        self._question += 1
-        number = self._question
-        answered = self._questions[number] = self._loop.create_future()
         sent_s = self._clock.boot()
-        self._link.send("ask", number)
-        try:
-            await answered
-        finally:
-            self._questions.pop(number, None)
+        await self._asked("ask")
         return sent_s
+
+    async def reload(self, environment: str | None) -> Collection[str]:
+        names: Collection[str] = await self._asked("reload", environment)
+        return names
 
     def renew(self, sent_s: float) -> None:
         if self._link is not None:
@@ -186,6 +190,19 @@ class ProcessExecutor:
 
     # --- the connection ---
 
+    async def _asked(self, kind: str, *more: Any) -> Any:
+        """What the executor answers."""
+        if self._link is None:
+            raise ConnectionError("there is no executor")
+        self._question += 1
+        number = self._question
+        answered = self._questions[number] = self._loop.create_future()
+        self._link.send(kind, number, *more)
+        try:
+            return await answered
+        finally:
+            self._questions.pop(number, None)
+
     async def _greet(self, *, fresh: bool) -> Life | None:
         """The life of the executor that is there and ours; None when one is to be started."""
         dialled = await self._dial()
@@ -221,6 +238,7 @@ class ProcessExecutor:
         self._live = {each.id: Bell() for each in life.held if each.finished is None}
         self._ends = {each.id: each.finished for each in life.held if each.finished is not None}
         link.heard = self._heard
+        link.send("environments", wire.environments_out(self._settings.environments))
 
     def _catch_up(self, link: wire.Link, answers: asyncio.Queue[wire.Message]) -> None:
         """What came in one read with the greeting's answer; nothing was read since."""
@@ -258,22 +276,28 @@ class ProcessExecutor:
         if link is not self._link:
             return
         kind, *rest = message
-        if kind == "started":
-            for listener in self._listeners:
-                listener.started(ActionStarted(*rest))
-        elif kind == "finished":
+        if kind == "finished":
             self._finished(wire.finished_in(*rest))
-        elif kind == "answer":
-            question = self._questions.get(rest[0])
-            if question is not None and not question.done():
-                question.set_result(None)
+        elif kind in {"started", "progress"}:
+            for listener in self._listeners:
+                if kind == "started":
+                    listener.started(ActionStarted(*rest))
+                else:
+                    listener.progressed(ActionProgress(*rest))
         elif kind == "more":
             bell = self._live.get(rest[0])
             if bell is not None:
                 bell.ring()
+        elif kind in {"answer", "reloaded"}:
+            self._answered(*rest)
         elif kind == "taken":
             self._let_go()
             self._say_gone("another daemon has taken the executor")
+
+    def _answered(self, number: int, answer: Any = None) -> None:
+        question = self._questions.get(number)
+        if question is not None and not question.done():
+            question.set_result(answer)
 
     def _finished(self, event: ActionFinished) -> None:
         bell = self._live.pop(event.action_id, None)

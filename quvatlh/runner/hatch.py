@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from quvatlh.config.environments import Environment
 from quvatlh.runner.executor.isolate import Mode
 from quvatlh.runner.settings import RunnerSettings, inherited
 
@@ -34,6 +35,8 @@ class ExecutorSettings:
     """The environment in it is not looked at: actions inherit that of the daemon that started the executor."""
     isolation: Wish = "auto"
     """auto: as root a PID namespace, else a guard. userns: the same namespace without root; sudo has no power there."""
+    environments: tuple[Environment, ...] = ()
+    """What takes calls; an executor that is found is told of them, too."""
 
 
 class NotHatched(OSError):

@@ -60,6 +60,18 @@ class NativeRunner:
         """A child of this process that is somebody else's."""
         self._children.spared.add(pid)
 
+    def unspare(self, pid: int) -> None:
+        """It has been reaped: the number may be anybody's."""
+        self._children.spared.discard(pid)
+        if self._sweeper is None and not self._closed:  # what it leaves behind is ours now
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def end_marked(self, mark: str) -> bool:
+        """Orphans that have this in their environment are nobody's any more; whether there are any still."""
+        left = [pid for pid in self.orphans() if not self.reap(pid) and tree.has_in_environment(pid, mark.encode())]
+        tree.signal_strays(left)
+        return bool(left)
+
     def live(self) -> Collection[str]:
         return self._runs.keys()
 

@@ -61,6 +61,15 @@ def belongs(pid: int, leader: int, action_id: str) -> bool:
     return fields is not None and (int(fields[_STAT_SESSION]) == leader or bool(int(fields[_STAT_FLAGS]) & _PF_EXITING))
 
 
+def has_in_environment(pid: int, entry: bytes) -> bool:
+    """Whether a process was started with this; of one that is exiting nobody can tell, so it is taken for one."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        if entry in _read(f"/proc/{pid}/environ").split(b"\0"):
+            return True
+    fields = _stat(pid)
+    return fields is not None and bool(int(fields[_STAT_FLAGS]) & _PF_EXITING)
+
+
 def signal_tree(leader: int, orphans: Collection[int], number: int) -> None:
     """The leader's group at once, and one by one whoever of the tree has left it.
 

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
+import msgspec
 
+from quvatlh.config.environments import Environment
+from quvatlh.core.calls import Call
 from quvatlh.core.work import Work
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, HeldAction, Life, RunError
 
 VERSION: Final = 2
 HELD_MAX: Final = 20_000
 """Actions and ends that an executor keeps. Who does not fetch ends gets no more starts."""
-ERROR_CHARS_MAX: Final = 250
-"""Of a text that may name what somebody wanted to run."""
-HELD_BYTES_MAX: Final = 6 * 1024
+ERROR_CHARS_MAX: Final = 500
+"""Of a text that may name what somebody wanted to run, or say what was raised."""
+HELD_BYTES_MAX: Final = 8 * 1024
 """Of one in the greeting: 4 KiB of outputs, and a few short words."""
-BUFFER_BYTES_MAX: Final = 128 * 1024 * 1024
+RESULTS_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of the results of ends that nobody has fetched; beyond it an executor takes no call."""
+BUFFER_BYTES_MAX: Final = 512 * 1024 * 1024
 """Of one message and what came with it. The largest is a greeting that tells of all that is held."""
-assert HELD_MAX * HELD_BYTES_MAX <= BUFFER_BYTES_MAX
+assert HELD_MAX * HELD_BYTES_MAX + RESULTS_BYTES_MAX <= BUFFER_BYTES_MAX
 WRITE_BYTES_HIGH: Final = 1024 * 1024
 """Unsent bytes from which on a side holds back what can wait."""
 
@@ -38,8 +44,10 @@ _SPEC = attrgetter(
 )
 _FINISHED = attrgetter(
     *("action_id", "exit_code", "signal", "stdout_tail", "stderr_tail", "stdout_bytes", "stderr_bytes"),
-    *("started_at_ms", "finished_at_ms", "output_error"),
+    *("started_at_ms", "finished_at_ms", "output_error", "result"),
 )
+_CALL = attrgetter("adapter", "environment", "target", "args", "kwargs")
+_ERROR = attrgetter("code", "text", "exception", "final", "retry_after_s")
 _HELD = attrgetter("id", "fence", "seq", "slots", "lease_s", "stopping")
 _LIFE = attrgetter("session", "secret", "worker", "isolated", "fence")
 
@@ -118,12 +126,22 @@ class Link(asyncio.Protocol):
 
 
 def spec_out(spec: ActionSpec) -> Message:
-    return _SPEC(spec), _WORK(spec.work)
+    call = spec.work.call
+    return _SPEC(spec), _WORK(spec.work), None if call is None else _CALL(call)
 
 
-def spec_in(fields: Message, work: Message) -> ActionSpec:
+def spec_in(fields: Message, work: Message, call: Message | None) -> ActionSpec:
     action_id, task_id, attempt, fence, worker, *rest = fields
-    return ActionSpec(action_id, task_id, attempt, fence, worker, Work(*work), *rest)
+    described = Work(*work, *(() if call is None else (Call(*call),)))
+    return ActionSpec(action_id, task_id, attempt, fence, worker, described, *rest)
+
+
+def environments_out(environments: tuple[Environment, ...]) -> Any:
+    return msgspec.to_builtins(environments)
+
+
+def environments_in(told: Any) -> tuple[Environment, ...]:
+    return msgspec.convert(told, tuple[Environment, ...])
 
 
 def started_out(event: ActionStarted) -> Message:
@@ -131,7 +149,10 @@ def started_out(event: ActionStarted) -> Message:
 
 
 def finished_out(event: ActionFinished) -> Message:
-    return _FINISHED(event), None if event.error is None else (event.error.code, event.error.text[:ERROR_CHARS_MAX])
+    error = event.error
+    if error is not None and len(error.text) > ERROR_CHARS_MAX:
+        error = replace(error, text=error.text[:ERROR_CHARS_MAX])
+    return _FINISHED(event), None if error is None else _ERROR(error)
 
 
 def finished_in(fields: Message, error: Message | None) -> ActionFinished:

@@ -184,6 +184,18 @@ class JudgeAnswer(Struct, frozen=True, array_like=True):
     verdicts: tuple[Offer, ...]
 
 
+class ReloadAsk(Struct, frozen=True, array_like=True):
+    """New processes in place of those of an environment, or of all, as these finish what they do."""
+
+    worker: Name
+    environment: Name | None
+
+
+class ReloadAnswer(Struct, frozen=True, array_like=True):
+    environments: tuple[Name, ...]
+    """Those that it was done for."""
+
+
 class HeardAsk(Struct, frozen=True, array_like=True):
     """What the master has heard of a task from workers' policies, and what it knows of its queue's pace."""
 
@@ -260,6 +272,7 @@ class Form:
 ASK, REPLY, BEAT, BEAT_ANSWER = Form(Ask), Form(Reply), Form(Beat), Form(BeatAnswer)
 OUTPUT_ASK, OUTPUT_ANSWER, OFFERS = Form(OutputAsk), Form(OutputAnswer), Form(Offers)
 JUDGE_ASK, JUDGE_ANSWER = Form(JudgeAsk), Form(JudgeAnswer)
+RELOAD_ASK, RELOAD_ANSWER = Form(ReloadAsk), Form(ReloadAnswer)
 HEARD_ASK, HEARD_ANSWER = Form(HeardAsk), Form(HeardAnswer)
 BALANCE_ASK, BALANCE_ANSWER = Form(BalanceAsk), Form(BalanceAnswer)
 BULK_ASK, BULK_ANSWER = Form(BulkAsk), Form(BulkAnswer)

@@ -1,4 +1,5 @@
-"""Workers that sit at this node, as other nodes ask for them: what their actions wrote, what their policies would say."""
+"""Workers that sit at this node, as other nodes ask for them: what their actions wrote, what their policies would say; and
+that they load their programs anew."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from quvatlh.service import asks
 
 JUDGE: Final = "judge"
 OUTPUT: Final = "output"
+RELOAD: Final = "reload"
 
 
 class Member(Protocol):
@@ -18,6 +20,8 @@ class Member(Protocol):
 
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer: ...
 
+    async def reload(self, ask: asks.ReloadAsk) -> asks.ReloadAnswer: ...
+
 
 class Crew:
     def __init__(self, peers: Peers, own: str) -> None:
@@ -26,6 +30,7 @@ class Crew:
         self._members: dict[str, Member] = {}
         peers.handle(OUTPUT, self._output_asked)
         peers.handle(JUDGE, self._judge_asked)
+        peers.handle(RELOAD, self._reload_asked)
 
     def join(self, worker: str, member: Member) -> None:
         self._members[worker] = member
@@ -40,6 +45,9 @@ class Crew:
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
         return await self._member(ask.worker).judge(ask)
 
+    async def reload(self, ask: asks.ReloadAsk) -> asks.ReloadAnswer:
+        return await self._member(ask.worker).reload(ask)
+
     def _member(self, worker: str) -> Member:
         member = self._members.get(worker or self._own)
         if member is None:
@@ -51,3 +59,6 @@ class Crew:
 
     async def _judge_asked(self, _asker: str, body: bytes) -> bytes:
         return asks.JUDGE_ANSWER.encode(await self.judge(asks.JUDGE_ASK.decode(body)))
+
+    async def _reload_asked(self, _asker: str, body: bytes) -> bytes:
+        return asks.RELOAD_ANSWER.encode(await self.reload(asks.RELOAD_ASK.decode(body)))

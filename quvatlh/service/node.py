@@ -42,6 +42,7 @@ from quvatlh.service.queues import Queues
 from quvatlh.service.readers import Readers, Reading
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import Reception
+from quvatlh.service.reloading import Reloading
 from quvatlh.service.reserve import Reserve, Reserves, Room
 from quvatlh.service.schedules import Schedules
 from quvatlh.service.seats import Seats
@@ -116,6 +117,7 @@ class NodePool:
         queues: Queues,
         schedules: Schedules,
         pulling: Pulling,
+        reloading: Reloading,
     ) -> None:
         self.queueing: Queueing = queues
         self.claim, self.give_back, self.report = pulling.claim, pulling.give_back, pulling.report
@@ -136,6 +138,7 @@ class NodePool:
         self.schedules, self.schedule, self.ledger = schedules.schedules, schedules.schedule, schedules.ledger
         self.put_schedule, self.delete_schedule = schedules.put_schedule, schedules.delete_schedule
         self.pause_schedule, self.run_schedule = schedules.pause_schedule, schedules.run_schedule
+        self.reload_worker = reloading.reload_worker
 
 
 class Node:
@@ -235,6 +238,7 @@ class Node:
         queues = Queues(reads, writes, bulks, traffic, state, clock)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
         schedules = Schedules(log, reads, writes, sources)
+        reloading = Reloading(peers, log.node_id, self.crew, reads)
         self.pool = NodePool(
             reads,
             writes,
@@ -247,6 +251,7 @@ class Node:
             queues,
             schedules,
             self._pulling,
+            reloading,
         )
         self._hearers = (
             known,

@@ -307,6 +307,10 @@ class Market(Protocol):
         """Rejected(not_empty) while a task that is listed, or a schedule, names it as policy or announce."""
         ...
 
+    async def reload_worker(self, call: Call, name: str, environment: str | None) -> Json:
+        """Its environments, or the one, begin anew as their processes finish what they do: `{worker, environments}`."""
+        ...
+
     async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
         """What the live workers (or the one) would answer for a task that stands, or one that might; nothing runs:
         `{worker, verdict, score, text}`."""

@@ -257,6 +257,10 @@ class Guest:
         answer: asks.JudgeAnswer = await self.link.call("judge", ask, JUDGE_S)
         return answer
 
+    async def reload(self, ask: asks.ReloadAsk) -> asks.ReloadAnswer:
+        answer: asks.ReloadAnswer = await self.link.call("reload", ask, ANSWER_S)
+        return answer
+
 
 def _not_proved() -> Refused:
     return Refused("it is not this connection's to say", "forbidden")

@@ -143,6 +143,8 @@ class RemoteSeat:
             return await self._member.output(value)
         if kind == "judge":
             return await self._member.judge(value)
+        if kind == "reload":
+            return await self._member.reload(value)
         raise Unavailable(f"{kind} is not for workers")
 
     # --- a seat.Seat ---

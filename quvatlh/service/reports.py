@@ -42,8 +42,8 @@ class Reports:
         self._starts: dict[int, int] = {}
         self._tables: dict[int, dict[str, Any]] = {}
         """What was announced; it goes with the start, or after it."""
-        self._words: dict[int, str] = {}
-        """Progress, as text."""
+        self._words: dict[int, tuple[int | None, str]] = {}
+        """Progress: percent and text, the last said."""
         self._ends: dict[int, c.End] = {}
         self._alone = 0
         """So many ends are said one by one: together they were refused."""
@@ -72,9 +72,9 @@ class Reports:
         if token not in self._starts:
             self._more.set()
 
-    def said(self, token: int, text: str) -> None:
+    def said(self, token: int, text: str, percent: int | None = None) -> None:
         """A word on an action that goes on."""
-        self._words[token] = text[:TEXT_CHARS_MAX]
+        self._words[token] = percent, text[:TEXT_CHARS_MAX]
         self._more.set()
 
     def of_self(self, patch: c.PatchWorker) -> None:
@@ -145,7 +145,7 @@ class Reports:
                 self._tables.pop(token, None)
         elif self._words:
             words = list(self._words.items())[:BATCH_MAX]
-            command = c.Progress(session, tuple(c.ProgressReport(token, None, text) for token, text in words))
+            command = c.Progress(session, tuple(c.ProgressReport(token, *word) for token, word in words))
             await self._clear(command, self._words, [token for token, _ in words])
         elif self._of_self is not None:
             patch = self._of_self
@@ -234,7 +234,7 @@ class Reports:
         ends: list[c.End] = []
         size = 0
         for end in self._ends.values():
-            size += END_BYTES + (0 if end.detail is None else len(end.detail.output_tail) + TEXT_CHARS_MAX)
+            size += END_BYTES + (0 if end.detail is None else _bytes(end.detail))
             if ends and (size > BATCH_BYTES_MAX or len(ends) >= (1 if self._alone else BATCH_MAX)):
                 break
             ends.append(end)
@@ -253,18 +253,26 @@ class Reports:
     def _detail(self, event: ActionFinished) -> c.EndDetail | None:
         """Nothing of a plain success: nearly all there is."""
         tail = tails.pack(event)
-        if event.error is None and not tail:
+        if event.error is None and not tail and event.result is None:
             return None
         error = event.error
+        after_s = None if error is None else error.retry_after_s
         return c.EndDetail(
             exit_code=event.exit_code,
             signal=None if event.signal is None else signal_number(event.signal),
             error_code=None if error is None else error.code,
             error_text=None if error is None else error.text[:TEXT_CHARS_MAX],
+            exception=None if error is None else error.exception or None,
             permanent=error is not None and error.permanent,
+            retry_after_ms=None if after_s is None else round(after_s * 1000),
+            result=event.result,
             output_tail=tail,
             chance=int.from_bytes(self._entropy.token(4), "big"),
         )
+
+
+def _bytes(detail: c.EndDetail) -> int:
+    return len(detail.output_tail) + len(detail.result or b"") + TEXT_CHARS_MAX
 
 
 def _how(event: ActionFinished, *, stopped: bool) -> int:

@@ -93,6 +93,7 @@ CALLS: Final[Mapping[str, tuple[asks.Form, asks.Form]]] = {
     # And what the node asks the worker.
     "output": (asks.OUTPUT_ASK, asks.OUTPUT_ANSWER),
     "judge": (asks.JUDGE_ASK, asks.JUDGE_ANSWER),
+    "reload": (asks.RELOAD_ASK, asks.RELOAD_ANSWER),
 }
 TELLS: Final[Mapping[str, asks.Form]] = {
     "claimed": asks.Form(tuple[seat.Claim, ...]),

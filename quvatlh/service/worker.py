@@ -18,8 +18,8 @@ from msgspec import structs
 
 from quvatlh.core import commands as c
 from quvatlh.core.queries import action_id
-from quvatlh.core.work import WorkError, native
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, Executor, HeldAction, Life
+from quvatlh.core.work import WorkError, runnable
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, Executor, HeldAction, Life
 from quvatlh.service.announcer import Announcer
 from quvatlh.service.reports import Reports
 from quvatlh.service.seat import Claim, Standing, serial_of
@@ -299,7 +299,7 @@ class Worker:
             claim.attempt,
             claim.token,
             self.session.worker,
-            native(claim.work),
+            runnable(claim.work),
             claim.payload,
             None if claim.timeout_ms is None else claim.timeout_ms / 1000,
             claim.stop_signal,
@@ -320,6 +320,11 @@ class Worker:
             self._reports.started(held.token, event.started_at_ms)
             if held.claim is not None:
                 self.announcer.begin(held.claim, event.started_at_ms)
+
+    def progressed(self, event: ActionProgress) -> None:
+        held = self._held.get(event.action_id)
+        if held is not None and held.ours:
+            self._reports.said(held.token, event.text, event.percent)
 
     def finished(self, event: ActionFinished) -> None:
         held = self._held.get(event.action_id)

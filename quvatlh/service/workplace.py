@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quvatlh.core.model import WorkerFacts
-from quvatlh.ports import ActionFinished, ActionStarted, Clock, Entropy, Executor, Judge, LogError
+from quvatlh.ports import (
+    ActionFinished,
+    ActionProgress,
+    ActionStarted,
+    Clock,
+    Entropy,
+    Executor,
+    Judge,
+    LogError,
+    Unavailable,
+)
 from quvatlh.service import asks, outputs
 from quvatlh.service.announcer import Announcer
 from quvatlh.service.bidder import Bidder
@@ -24,6 +34,8 @@ from quvatlh.service.worker import Worker
 PRUNE_S: Final = 60.0
 """Between two rounds of taking away outputs that nobody may ask for any more."""
 LEAVE_S: Final = 2.0
+RELOAD_S: Final = 3.0
+"""For an executor to say that it will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,13 @@ class Workplace:
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
         return await self.bidder.judge(ask)
 
+    async def reload(self, ask: asks.ReloadAsk) -> asks.ReloadAnswer:
+        try:
+            async with asyncio.timeout(RELOAD_S):
+                return asks.ReloadAnswer(tuple(await self._executor.reload(ask.environment)))
+        except (OSError, RuntimeError) as error:  # TimeoutError is one
+            raise Unavailable(f"its executor does not answer: {error}") from None
+
     # --- a seat.Occupant ---
 
     def claimed(self, claims: Sequence[Claim]) -> None:
@@ -123,6 +142,9 @@ class Workplace:
 
     def started(self, event: ActionStarted) -> None:
         self.worker.started(event)
+
+    def progressed(self, event: ActionProgress) -> None:
+        self.worker.progressed(event)
 
     def finished(self, event: ActionFinished) -> None:
         self.worker.finished(event)

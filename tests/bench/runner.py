@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from quvatlh.core.work import Work
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Executor
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Executor
 from quvatlh.runner.connect import ProcessExecutor
 from quvatlh.runner.hatch import ExecutorSettings, Wish
 from quvatlh.runner.settings import RunnerSettings
@@ -63,6 +63,8 @@ class Lanes:
         return self.done
 
     def started(self, event: ActionStarted) -> None: ...
+
+    def progressed(self, event: ActionProgress) -> None: ...
 
     def finished(self, event: ActionFinished) -> None:
         if event.error is not None:

@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
 
 def paths(tree: object, prefix: str = "") -> set[str]:
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict) or not tree:
         return {prefix}
     return {path for key, value in tree.items() for path in paths(value, f"{prefix}.{key}" if prefix else key)}
 

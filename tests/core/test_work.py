@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from quvatlh.codec import Values
 from quvatlh.core import limits, model
-from quvatlh.core.work import RLIMITS, SHELL, WorkError, check, native
+from quvatlh.core.calls import Call
+from quvatlh.core.work import RLIMITS, SHELL, Work, WorkError, check, native, runnable
 
 CODEC = Values()
 LONGEST = limits.WORK_STRING_BYTES_MAX
@@ -137,4 +138,29 @@ def test_nothing_of_a_work_is_left_behind() -> None:
         "www",
         "in",
         (("memory", 1048576),),
+        None,
     )
+
+
+def test_a_call_is_run_as_one() -> None:
+    python = {"python": "a.b:c", "args": [1, "x"], "kwargs": {"y": None}, "environment": "e", "env": {"A": "1"}}
+    assert runnable(msgspec.convert(python, model.Work)) == Work(
+        (), env=(("A", "1"),), call=Call("python", "e", "a.b:c", b'[1,"x"]', b'{"y":null}')
+    )
+    assert runnable(msgspec.convert({"python": "a:b"}, model.Work)) == Work((), call=Call("python", "default", "a:b"))
+    warm = {"warm": {"environment": "rails", "call": "HardJob", "args": [1]}}
+    assert runnable(msgspec.convert(warm, model.Work)) == Work((), call=Call("warm", "rails", "HardJob", b"[1]", b"{}"))
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"warm": {}}, "must have environment and call"),
+        ({"warm": {"environment": "e", "call": 1}}, "must have environment and call"),
+        ({"python": "a:b", "args": [object()]}, "its arguments have no form in JSON"),
+        ({"http": {}}, "is not a native command"),
+    ],
+)
+def test_what_is_neither_command_nor_call_is_not_run(other: dict[str, Any], words: str) -> None:
+    with pytest.raises(WorkError, match=words):
+        runnable(msgspec.convert(other, model.Work))

@@ -289,6 +289,7 @@ class FakeHost:
         """What `open` raises while it is set."""
         self.kept: set[str] = set()
         """Actions with output files."""
+        self.environments: tuple[str, ...] = ("default",)
         self._clock = clock
         self._entropy = entropy
 
@@ -371,6 +372,10 @@ class FakeExecutor:
         finally:
             self._questions.discard(answered)
         return sent_s
+
+    async def reload(self, environment: str | None) -> Collection[str]:
+        self._here()
+        return [each for each in self._host.environments if environment in {None, each}]
 
     def renew(self, sent_s: float) -> None:
         if self._process is not None:

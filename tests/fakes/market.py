@@ -73,6 +73,13 @@ class FakeMarket(Gate):
         await self._enter(call)
         return self._once(call.key, lambda: self._patch(name, dict(changes)))  # type: ignore[no-any-return]
 
+    async def reload_worker(self, call: Call, name: str, environment: str | None) -> Json:
+        await self._enter(call)
+        known(self.crew, name, "worker")
+        if environment not in {None, "default"}:
+            raise Rejected("not_found", f"worker {name} has no environment {environment}")
+        return {"worker": name, "environments": ["default"]}
+
     async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
         await self._enter(call)
         return [each for each in self.announced if group in {None, each["group"]}]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quvatlh.core.work import check
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted
 from quvatlh.runner.native import NativeRunner
 from quvatlh.runner.settings import OUTPUT_BYTES_MIN, RunnerSettings
 from quvatlh.system.clock import RealClock
@@ -23,7 +23,7 @@ class Bed:
         settings = RunnerSettings(str(self.outputs), str(self.inputs), OUTPUT_BYTES_MIN, environment)
         self.runner = NativeRunner(settings, RealClock())
         self.runner.listen(self)
-        self.heard: list[ActionStarted | ActionFinished] = []
+        self.heard: list[ActionStarted | ActionProgress | ActionFinished] = []
         self._started: dict[str, asyncio.Future[ActionStarted]] = {}
         self._finished: dict[str, asyncio.Future[ActionFinished]] = {}
         self._count = 0
@@ -70,6 +70,9 @@ class Bed:
     def started(self, event: ActionStarted) -> None:
         self.heard.append(event)
         self._started[event.action_id].set_result(event)
+
+    def progressed(self, event: ActionProgress) -> None:
+        self.heard.append(event)
 
     def finished(self, event: ActionFinished) -> None:
         self.heard.append(event)

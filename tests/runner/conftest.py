@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runner.bed import Bed, children, descriptors
+from tests.runner.calls import Calls
 
 
 @pytest.fixture
@@ -19,3 +20,15 @@ async def bed(tmp_path: Path) -> AsyncIterator[Bed]:
     await bed.runner.close(0)
     assert (children(), len(descriptors())) == before
     assert os.listdir(bed.inputs) == []
+
+
+@pytest.fixture
+async def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Calls]:
+    """After it no process, no descriptor and no input is left. Calls wait for a slot as long as a busy machine needs."""
+    monkeypatch.setattr("quvatlh.runner.pools.pool.STALE_S", 30.0)
+    before = children(), len(descriptors())
+    calls = Calls(tmp_path)
+    yield calls
+    await calls.carriers.close(0)
+    assert (children(), len(descriptors())) == before
+    assert os.listdir(tmp_path / "inputs") == []

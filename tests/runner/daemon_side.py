@@ -11,13 +11,16 @@ import sys
 from pathlib import Path
 
 from quvatlh.core.work import check
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted
 from tests.runner.perch import real
 
 
 class Mouth:
     def started(self, event: ActionStarted) -> None:
         say("started", event.action_id)
+
+    def progressed(self, event: ActionProgress) -> None:
+        say("progressed", event.action_id)
 
     def finished(self, event: ActionFinished) -> None:
         say("finished", event.action_id)

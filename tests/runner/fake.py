@@ -50,6 +50,10 @@ class FakeRunner:
         error = RunError("exit", f"exit status {exit_code}") if exit_code else None
         self._finish(action_id, exit_code, None, error)
 
+    @property
+    def taken(self) -> int:
+        return len(self._live)
+
     def live(self) -> Collection[str]:
         return self._live.keys()
 

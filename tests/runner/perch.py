@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from quvatlh.ports import ActionFinished, ActionStarted
+from quvatlh.ports import ActionFinished, ActionProgress, ActionStarted
 from quvatlh.runner.connect import ProcessExecutor
 from quvatlh.runner.hatch import ExecutorSettings, Wish
 from quvatlh.runner.settings import OUTPUT_BYTES_MIN, RunnerSettings
@@ -19,11 +19,15 @@ class Ear:
 
     def __init__(self) -> None:
         self.events: asyncio.Queue[ActionStarted | ActionFinished] = asyncio.Queue()
+        self.progress: list[ActionProgress] = []
         self.why: str | None = None
         self._gone = asyncio.Event()
 
     def started(self, event: ActionStarted) -> None:
         self.events.put_nowait(event)
+
+    def progressed(self, event: ActionProgress) -> None:
+        self.progress.append(event)
 
     def finished(self, event: ActionFinished) -> None:
         self.events.put_nowait(event)

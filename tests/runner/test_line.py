@@ -10,9 +10,9 @@ import pytest
 from quvatlh.core.work import Work
 from quvatlh.ports import ActionSpec
 from quvatlh.runner import wire
+from quvatlh.runner.carriers import Carrier
 from quvatlh.runner.executor import keeper as keepers
 from quvatlh.runner.executor.keeper import Keeper
-from quvatlh.runner.native import NativeRunner
 from quvatlh.system.clock import RealClock
 from tests.runner.fake import FakeRunner
 
@@ -46,7 +46,7 @@ class Wire:
 def kept() -> tuple[Keeper, FakeRunner, Wire]:
     clock = RealClock()
     runner, link = FakeRunner(clock), Wire()
-    keeper = Keeper(cast(NativeRunner, runner), clock, ("s", b"", "w1"), lambda: None, isolated=True)
+    keeper = Keeper(cast(Carrier, runner), clock, ("s", b"", "w1"), lambda: None, isolated=True)
     keeper.take(cast(wire.Link, link))
     for fence, name in enumerate("abcd", 1):
         keeper.start(ActionSpec(name, "t", 1, fence, "w1", TRUE, width=1, wait_s=60))
@@ -62,6 +62,7 @@ async def test_ends_wait_for_company_while_others_wait_for_slots(monkeypatch: py
         assert link.said == []
     await asyncio.sleep(0)
     runner.end("c")
+    await asyncio.sleep(0)
     assert link.said == [("finished", "a"), ("finished", "b"), ("finished", "c")], "d is the last: work is wanted soon"
     await asyncio.sleep(0)
     assert link.said[3:] == [("started", "d")]

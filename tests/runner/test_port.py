@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quvatlh.core.work import check
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Runner
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Runner
 from quvatlh.runner.native import NativeRunner
 from quvatlh.runner.settings import RunnerSettings
 from quvatlh.system.clock import RealClock
@@ -22,6 +22,8 @@ class Ear:
 
     def started(self, event: ActionStarted) -> None:
         self.events.put_nowait(event)
+
+    def progressed(self, event: ActionProgress) -> None: ...
 
     def finished(self, event: ActionFinished) -> None:
         self.events.put_nowait(event)

@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
+from quvatlh.config.environments import Environment
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
 from quvatlh.runner import wire
-from quvatlh.runner.native import NativeRunner
+from quvatlh.runner.carriers import Carrier
 
 LOOK_S_MAX: Final = 0.25
 """Leases are looked at this often at least: the loop's timers stand while the machine sleeps, the boot clock does not."""
@@ -37,7 +38,7 @@ STALE_TOKEN: Final = RunError("stale", "its token is not above the highest seen"
 STALE_LEASE: Final = RunError("stale", "its lease was over before it began")
 STALE_WAIT: Final = RunError("stale", "no slot became free in time")
 STALE_STOP: Final = RunError("stale", "it was stopped before it began")
-FULL: Final = RunError("resources", f"the executor holds {wire.HELD_MAX} actions already")
+FULL: Final = RunError("resources", "the executor holds more actions and results than it has room for")
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Held:
     until_s: float = 0.0
     """It waits for a slot, and no longer than to this time of the boot clock."""
     runs: bool = False
-    """The runner has it, so it takes slots."""
+    """The runner has it."""
     stopping: bool = False
     over: bool = False
     """Its lease is."""
@@ -68,7 +69,7 @@ class Keeper:
 
     def __init__(
         self,
-        runner: NativeRunner,
+        runner: Carrier,
         clock: Clock,
         life: tuple[str, bytes, str],
         quit_: Callable[[], None],
@@ -84,8 +85,6 @@ class Keeper:
         self._held: dict[str, Held] = {}
         self._line: deque[Held] = deque()
         """What waits for slots, by token."""
-        self._taken = 0
-        """Slots of what runs."""
         self._fence = 0
         self._renewed_s = self._alone_s = clock.boot()
         """A session is opened after this, so its first leases are no longer than if they were counted from here."""
@@ -95,7 +94,12 @@ class Keeper:
         self._telling: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._result_bytes = 0
+        """Of ends that are kept."""
         self._ending = False
+        self.on_environments: Callable[[tuple[Environment, ...]], None] = lambda _environments: None
+        self.on_reload: Callable[[str | None], Collection[str]] = lambda _name: ()
+        """Of whoever has any; what they load is no matter of leases."""
         runner.listen(self)
         self._arm()
 
@@ -127,7 +131,9 @@ class Keeper:
         if link is not self._link:
             return
         kind, *rest = message
-        if kind == "start":
+        if kind in {"ask", "reload", "environments"}:
+            self._asked(link, kind, *rest)
+        elif kind == "start":
             self.start(wire.spec_in(*rest))
         elif kind == "stop":
             self._stop(*rest)
@@ -135,8 +141,6 @@ class Keeper:
             self._recall(STALE_WAIT)
         elif kind == "forget":
             self._forget(*rest)
-        elif kind == "ask":
-            link.send("answer", *rest)
         elif kind == "renew":
             self._renew(*rest)
         elif kind == "watch":
@@ -144,13 +148,22 @@ class Keeper:
         elif kind == "close":
             self.end(*rest)
 
+    def _asked(self, link: wire.Link, kind: str, told: Any, environment: str | None = None) -> None:
+        """What is no matter of leases."""
+        if kind == "ask":
+            link.send("answer", told)
+        elif kind == "reload":
+            link.send("reloaded", told, tuple(self.on_reload(environment)))
+        else:
+            self.on_environments(wire.environments_in(told))
+
     # --- actions ---
 
     def start(self, spec: ActionSpec) -> None:
         if spec.id in self._held:
             return
         held = Held(spec)
-        if len(self._held) >= wire.HELD_MAX:
+        if len(self._held) >= wire.HELD_MAX or self._result_bytes > wire.RESULTS_BYTES_MAX:
             held.forgotten = True
             self._refuse(held, FULL)
             return
@@ -171,6 +184,11 @@ class Keeper:
         held.started = event
         self._tell(held)
 
+    def progressed(self, event: ActionProgress) -> None:
+        """The next one will do, for a daemon that is slow or away."""
+        if self._link is not None and not self._link.is_slow:
+            self._link.send("progress", event.action_id, event.percent, event.text)
+
     def finished(self, event: ActionFinished) -> None:
         self._ended(self._held[event.action_id], event)
 
@@ -186,11 +204,12 @@ class Keeper:
     # --- the line ---
 
     def _advance(self) -> None:
-        """Begin what has room now, the lowest token first."""
+        """Begin what has room now, the lowest token first. Calls go on to their pool, where they wait in the same order for
+        the same slots: there they are given to children several at a time."""
         while self._line and not self._ending:
             held = self._line[0]
             spec = held.spec
-            if spec.slots and spec.width and self._taken + spec.slots > spec.width:
+            if spec.work.call is None and spec.slots and spec.width and self._runner.taken + spec.slots > spec.width:
                 self._arm_by(min(held.until_s, self._ends_s(held)))
                 return
             self._line.popleft()
@@ -206,7 +225,6 @@ class Keeper:
         if spec.payload is not None:
             held.spec = replace(spec, payload=None)
         held.runs = True
-        self._taken += spec.slots
         self._arm_by(self._ends_s(held))
         try:
             self._runner.start(spec)
@@ -247,7 +265,7 @@ class Keeper:
             if held is not None:
                 held.forgotten = True
                 if held.finished is not None:
-                    del self._held[name]
+                    self._drop(name)
 
     def _renew(self, sent_s: float) -> None:
         self._renewed_s = max(self._renewed_s, sent_s)
@@ -282,11 +300,19 @@ class Keeper:
         held.finished = event
         if held.forgotten:
             self._held.pop(event.action_id, None)
+        else:
+            self._result_bytes += 0 if event.result is None else len(event.result)
         self._tell(held)
         if held.runs:
             held.runs = False
-            self._taken -= held.spec.slots
-            self._advance()
+            if self._line:  # a call that waits in its pool is older, and takes the slot in this turn of the loop
+                self._loop.call_soon(self._advance)
+            else:
+                self._advance()
+
+    def _drop(self, name: str) -> None:
+        end = self._held.pop(name).finished
+        self._result_bytes -= 0 if end is None or end.result is None else len(end.result)
 
     def _tell(self, held: Held) -> None:
         """Now, or with what comes next: in either case in the order in which things happened to one action."""

@@ -1,4 +1,4 @@
-"""From the first turn of the executor's loop to its last: the runner, the keeper, the door, in this order."""
+"""From the first turn of the executor's loop to its last: the runners, the keeper, the door, in this order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from quvatlh.runner.carriers import Carriers
 from quvatlh.runner.cgroups import Cgroups
 from quvatlh.runner.executor import door
 from quvatlh.runner.executor.keeper import Keeper
@@ -38,10 +39,12 @@ async def live(settings: dict[str, Any], directory: int, ready: Callable[[], Non
     clock = BootClock()
     isolated = settings["mode"] != "plain"
     given = RunnerSettings(settings["outputs"], settings["inputs"], settings["output_bytes_max"])
-    runner = NativeRunner(given, clock, with_parent=not isolated)
-    runner.cgroups = Cgroups.find()
+    native = NativeRunner(given, clock, with_parent=not isolated)
+    native.cgroups = Cgroups.find()
+    runner = Carriers(given, clock, native)
     life = secrets.token_hex(SESSION_BYTES), secrets.token_bytes(SECRET_BYTES), settings["worker"]
     keeper = Keeper(runner, clock, life, over.set, isolated=isolated)
+    keeper.on_environments, keeper.on_reload = runner.pools.configure, runner.pools.reload
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, keeper.end, 0)
     entrance = door.Door(keeper)

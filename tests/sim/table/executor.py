@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 
 from quvatlh.ports import ActionSpec, ActionStarted, Clock, Executor, ExecutorListener, Life, OutputChunk
 from quvatlh.runner import wire
+from quvatlh.runner.carriers import Carrier
 from quvatlh.runner.executor.keeper import Keeper
-from quvatlh.runner.native import NativeRunner
 from tests.sim.clock import SimClock, SimEntropy
 from tests.sim.loop import SimLoop
 from tests.sim.process import PAUSED, Process
@@ -117,7 +117,7 @@ class Host:
         life = entropy.token(16).hex(), entropy.token(32), worker
 
         async def live() -> None:
-            self._keeper = Keeper(cast(NativeRunner, runner), self._clock, life, over.set, isolated=self._isolated)
+            self._keeper = Keeper(cast(Carrier, runner), self._clock, life, over.set, isolated=self._isolated)
             await over.wait()
 
         process.start(live)
@@ -220,6 +220,9 @@ class SimExecutor:
         none: tuple[OutputChunk, ...] = ()
         for chunk in none:
             yield chunk
+
+    async def reload(self, environment: str | None) -> Collection[str]:
+        return ()
 
     async def kept(self) -> Collection[str]:
         return ()

@@ -192,6 +192,10 @@ class SimRunner:
         wait_s = min(job.script.term_ms / 1000, grace_s) if listens else grace_s + self._rng.uniform(*KILL_S)
         self._end_in(job, wait_s, why)
 
+    @property
+    def taken(self) -> int:
+        return sum(job.spec.slots for job in self._jobs.values())
+
     def live(self) -> Collection[str]:
         return list(self._jobs)
 

@@ -1,0 +1,486 @@
+"""A child of a Python environment: it runs the functions that it is told to, and says what became of them.
+
+The protocol is that of every warm process (DESIGN.md): a line of JSON each way. Answers are written at once, so that a crash
+loses none of them; the executor is rung when all that was given is answered, so that many short tasks cost one wakening.
+Standard library only, Python 3.9 or newer; forked by server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import base64
+import contextlib
+import fcntl
+import gc
+import importlib
+import importlib.util
+import io
+import json
+import os
+import select
+import signal
+import sys
+import termios
+import threading
+import time
+import traceback
+import types
+from collections import deque
+from typing import Any
+
+VERSION = 1
+READ_BYTES = 1024 * 1024
+RESULT_BYTES_MAX = 16 * 1024 * 1024
+TEXT_CHARS_MAX = 1000
+RING = (1).to_bytes(8, sys.byteorder)
+STREAMS = ("stdout", "stderr")
+
+task: Any = None
+"""The module `quvatlh.task`, once it is provided."""
+
+
+def provide_task(path: str) -> None:
+    """Ours, also where another one is installed: what runs the tasks and what they use must be of one kind."""
+    if importlib.util.find_spec("quvatlh") is None:
+        package = types.ModuleType("quvatlh", "Only `quvatlh.task`: the rest is not installed in this environment.")
+        package.__path__ = []
+        sys.modules["quvatlh"] = package
+    package = importlib.import_module("quvatlh")
+    spec = importlib.util.spec_from_file_location("quvatlh.task", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["quvatlh.task"] = module
+    spec.loader.exec_module(module)
+    package.task = module  # type: ignore[attr-defined]
+    globals()["task"] = module
+
+
+def prepare(cwd: str, preload: list[str]) -> None:
+    """In the server, once: what is here now is shared by all children, as long as nobody writes to it."""
+    sys.stdout, sys.stderr = Stream(1, "stdout"), Stream(2, "stderr")
+    sys.path.insert(0, cwd)
+    for name in preload:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+class Stream(io.TextIOBase):
+    """Standard output or error: of the task that writes, where several share the process; else the file itself."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._file = open(  # noqa: SIM115 - as long as the process
+            fd, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1, newline="\n"
+        )
+        self._name = name
+        self.name = f"<{name}>"
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    @property
+    def buffer(self) -> Any:
+        return self._file.buffer
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        context = task.running.get()
+        shared = None if context is None else getattr(context, "shared", None)
+        if shared is None:
+            return self._file.write(text)
+        whole, end, rest = (shared[self._name] + text).rpartition("\n")
+        shared[self._name] = rest
+        if end:
+            context.tell(self._name, whole + end)
+        return len(text)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class Unfit(Exception):
+    """What is asked for cannot be called at all."""
+
+
+class Child:
+    def __init__(self, files: dict[str, int]) -> None:
+        self._in, self._out, self._bell = files["in"], files["out"], files["bell"]
+        self._reads = tuple((name, files[f"{name}_read"]) for name in STREAMS)
+        os.set_blocking(self._out, False)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self._in, select.POLLIN)
+        self._writable.register(self._out, select.POLLOUT)
+        self._rest = b""
+        self._pending: deque[dict[str, Any] | None] = deque()
+        self._unwanted: set[str] = set()
+        """Asked to stop before they have begun."""
+        self._functions: dict[str, Any] = {}
+        self._alone: Any = None
+        """The context of what has the process for itself now."""
+        self._sharing: dict[str, tuple[Any, asyncio.Task[None]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._feeding = self._nudged = False
+        self._lock = threading.Lock()
+        signal.signal(signal.SIGTERM, self._signalled)
+
+    def serve(self) -> None:
+        self.say({"type": "ready", "version": VERSION})
+        while True:
+            while self._pending:
+                message = self._pending.popleft()
+                if message is None:
+                    self._end()
+                else:
+                    self._run(message)
+            self._ring()
+            self._feed(wait=True)
+
+    # --- what comes ---
+
+    def _feed(self, *, wait: bool) -> None:
+        self._feeding = True
+        try:
+            if wait or self._readable.poll(0):
+                data = os.read(self._in, READ_BYTES)
+                if not data:
+                    os._exit(0)
+                lines = (self._rest + data).split(b"\n")
+                self._rest = lines.pop()
+                for line in lines:
+                    self._take(json.loads(line))
+        finally:
+            self._feeding = False
+        if self._nudged:
+            self._nudged = False
+            self._feed(wait=False)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message["type"] == "run":
+            self._pending.append(message)
+        elif message["type"] == "stop":
+            name = message.get("id")
+            if name is None:
+                self._pending.append(None)
+            elif self._alone is not None and self._alone.action == name:
+                self._alone.stopping = True
+            elif name in self._sharing:
+                context, running = self._sharing[name]
+                context.stopping = True
+                running.cancel()
+            else:
+                self._unwanted.add(name)
+
+    def _signalled(self, _number: int, _frame: Any) -> None:
+        """There is news, and whatever runs may not look for it by itself."""
+        if self._feeding:
+            self._nudged = True
+        else:
+            self._feed(wait=False)
+            self._remind()
+        alone = self._alone
+        if alone is not None and alone.stopping and not alone.is_seen:
+            alone.is_seen = True
+            raise task.Cancelled
+
+    # --- what is run ---
+
+    def _run(self, message: dict[str, Any]) -> None:
+        context = self._context(message)
+        value = self._called(context, message)
+        if value is not context and hasattr(value, "__await__"):
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(self._loop)
+            self._loop.run_until_complete(self._share(context, value))
+        elif value is not context:
+            self._returned(context, value)
+
+    def _context(self, message: dict[str, Any]) -> Any:
+        context = task.Context(message, self.say_now, self._look)
+        context.tell = lambda stream, text: self.say_now(task.output(context.action, stream, text))
+        context.began, context.began_s = time.time(), time.perf_counter()
+        return context
+
+    def _called(self, context: Any, message: dict[str, Any]) -> Any:
+        """What the function returned; the context itself where it failed, which is said."""
+        if context.action in self._unwanted:
+            context.stopping = True
+            self._failed(context, task.Cancelled())
+            return context
+        mark = task.running.set(context)
+        try:
+            function = self._function(message["call"])
+            _tell_environment(message)
+            self._alone = context
+            try:
+                return function(*message.get("args", ()), **message.get("kwargs", {}))
+            finally:
+                self._alone = None
+        except BaseException as error:  # noqa: BLE001 - whatever a task raises is its own end alone
+            self._failed(context, error)
+            return context
+        finally:
+            task.running.reset(mark)
+
+    def _function(self, target: str) -> Any:
+        found = self._functions.get(target)
+        if found is None:
+            found = self._functions[target] = _resolved(target)
+        return found
+
+    def _returned(self, context: Any, value: Any) -> None:
+        text = ""
+        if value is not None:
+            try:
+                text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            except (TypeError, ValueError, RecursionError) as error:
+                return self._failed(context, Unfit(f"what it returned has no form in JSON: {error}"))
+            if len(text) > RESULT_BYTES_MAX:
+                words = (
+                    f"what it returned has {len(text)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
+                )
+                return self._failed(context, Unfit(words))
+        took_ms = (time.perf_counter() - context.began_s) * 1000
+        value_part = f',"value":{text}' if text else ""
+        leaving = self._tidied(context)
+        head = f'"id":"{context.action}","began":{int(context.began * 1000)},"ms":{took_ms:.3f}'
+        head += f',"drained":{time.monotonic_ns()}'
+        shared = ',"shared":true' if hasattr(context, "shared") else ""
+        self._write(f'{{"type":"result",{head}{shared}{value_part}{leaving}}}\n'.encode())
+        return self._after(leaving)
+
+    def _failed(self, context: Any, error: BaseException) -> None:
+        said = {"type": "error", "id": context.action, "began": int(context.began * 1000)}
+        if hasattr(context, "shared"):
+            said["shared"] = True
+        said.update(_described(error, context))
+        if said.get("trace"):
+            self._print_trace(context, said.pop("trace"))
+        leaving = self._tidied(context)
+        if leaving:
+            said["leaving"] = True
+        said["drained"] = time.monotonic_ns()
+        self.say(said)
+        self._after(leaving)
+
+    def _print_trace(self, context: Any, trace: str) -> None:
+        if hasattr(context, "shared"):
+            context.tell("stderr", trace)
+        else:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(trace)
+
+    def _tidied(self, context: Any) -> str:
+        """After a task: its outputs are with it; words for the answer if it has left processes behind."""
+        shared = getattr(context, "shared", None)
+        if shared is not None:
+            for stream, rest in shared.items():
+                if rest:
+                    context.tell(stream, rest)
+            return ""
+        for file in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                file.flush()
+        for stream, fd in self._reads:
+            self._drain(context.action, stream, fd)
+        return ',"leaving":true' if not self._sharing and _has_children() else ""
+
+    def _drain(self, action: str, stream: str, fd: int) -> None:
+        """What the executor has not read yet of what was written to the file itself, by C or by processes."""
+        size = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
+        while size > 0:
+            try:
+                data = os.read(fd, min(size, 65536))
+            except BlockingIOError:
+                return
+            size -= len(data)
+            said = {"type": "output", "id": action, "stream": stream, "data": base64.b64encode(data).decode()}
+            self.say({**said, "drained": time.monotonic_ns()})
+
+    def _after(self, leaving: str) -> None:
+        if leaving:
+            self._ring()
+            os._exit(0)
+
+    # --- several at once ---
+
+    async def _share(self, first: Any, awaitable: Any) -> None:
+        """Until nothing of what is async goes on."""
+        loop = asyncio.get_running_loop()
+        self._idle = loop.create_future()
+        self._spawn(first, awaitable)
+        loop.add_reader(self._in, self._more)
+        try:
+            self._next()
+            await self._idle
+        finally:
+            loop.remove_reader(self._in)
+
+    def _spawn(self, context: Any, awaitable: Any) -> None:
+        context.shared = dict.fromkeys(STREAMS, "")
+        mark = task.running.set(context)
+        running = asyncio.get_running_loop().create_task(self._follow(context, awaitable))
+        task.running.reset(mark)
+        self._sharing[context.action] = context, running
+
+    async def _follow(self, context: Any, awaitable: Any) -> None:
+        try:
+            value = await awaitable
+        except BaseException as error:  # noqa: BLE001 - as in _called
+            self._failed(context, error)
+        else:
+            self._returned(context, value)
+        self._sharing.pop(context.action, None)
+        asyncio.get_running_loop().call_soon(self._rest_or_ring)
+
+    def _rest_or_ring(self) -> None:
+        self._ring()
+        if not self._sharing and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _more(self) -> None:
+        self._feed(wait=False)
+        self._next()
+
+    def _next(self) -> None:
+        while self._pending and self._pending[0] is not None:
+            message = self._pending.popleft()
+            assert message is not None
+            context = self._context(message)
+            value = self._called(context, message)
+            if value is not context and hasattr(value, "__await__"):
+                self._spawn(context, value)
+            elif value is not context:
+                self._returned(context, value)
+                self._ring()
+            else:
+                self._ring()
+
+    # --- what goes ---
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._write(json.dumps(message).encode() + b"\n")
+
+    def say_now(self, message: dict[str, Any]) -> None:
+        self.say(message)
+        self._ring()
+
+    def _write(self, data: bytes) -> None:
+        with self._lock:
+            view = memoryview(data)
+            while view:
+                try:
+                    view = view[os.write(self._out, view) :]
+                except BlockingIOError:
+                    self._ring()
+                    self._writable.poll()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._bell, RING)
+
+    def _look(self) -> None:
+        if threading.current_thread() is threading.main_thread() and not self._feeding:
+            self._feed(wait=False)
+            self._remind()
+
+    def _remind(self) -> None:
+        """What was read beside the loop's own reader is not forgotten by it."""
+        if self._pending and self._loop is not None and self._idle is not None and not self._idle.done():
+            self._loop.call_soon_threadsafe(self._next)
+
+    def _end(self) -> None:
+        with contextlib.suppress(BaseException):
+            atexit._run_exitfuncs()  # noqa: SLF001 - os._exit would leave them out
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
+
+
+def run_child(files: dict[str, int], _message: dict[str, Any]) -> None:
+    Child(files).serve()
+
+
+def _tell_environment(message: dict[str, Any]) -> None:
+    """For the processes that a task starts."""
+    environ = os.environ
+    environ["QUVATLH_TASK_ID"] = message.get("task", "")
+    environ["QUVATLH_ACTION_ID"] = message["id"]
+    environ["QUVATLH_ATTEMPT"] = str(message.get("attempt", 1))
+    environ["QUVATLH_FENCE"] = str(message.get("token", 0))
+    environ["QUVATLH_WORKER"] = message.get("worker", "")
+    payload = message.get("payload")
+    if payload is not None:
+        environ["QUVATLH_PAYLOAD"] = payload
+    elif "QUVATLH_PAYLOAD" in environ:
+        del environ["QUVATLH_PAYLOAD"]
+
+
+def _resolved(target: str) -> Any:
+    name, _, path = target.partition(":")
+    try:
+        found: Any = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        importlib.invalidate_caches()
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise Unfit(f"there is no module {error.name} in this environment") from None
+        raise
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise Unfit(f"module {name} has no {path}") from None
+    found = getattr(found, "__quvatlh_run__", found)
+    if not callable(found):
+        raise Unfit(f"{target} is no function: {type(found).__name__}")
+    return found
+
+
+def _described(error: BaseException, context: Any) -> dict[str, Any]:
+    kind = type(error)
+    said: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}", "text": _text(error)}
+    if context.stopping and isinstance(error, (task.Cancelled, asyncio.CancelledError)):
+        return {"stopped": True, "text": "stopped"}
+    if isinstance(error, Unfit):
+        return {"unfit": True, "text": _text(error)}
+    if isinstance(error, TypeError) and _is_of_the_call(error):
+        return {"unfit": True, "text": f"its arguments do not fit: {_text(error)}"}
+    if isinstance(error, task.Retry):
+        said["after"] = error.after
+        return said
+    said["permanent"] = isinstance(error, task.PermanentFailure)
+    below = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    said["trace"] = "".join(traceback.format_exception(kind, error, below))
+    return said
+
+
+def _is_of_the_call(error: TypeError) -> bool:
+    """Raised before the function's own first line."""
+    return error.__traceback__ is not None and error.__traceback__.tb_next is None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:TEXT_CHARS_MAX]
+    except Exception:  # noqa: BLE001 - an exception may be of any make
+        return "(it has no text)"
+
+
+def _has_children() -> bool:
+    try:
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+            if ended is None:
+                return True
+    except ChildProcessError:
+        return False

@@ -1,0 +1,153 @@
+"""One action that is a call: what it has written, how it ended, and the one finish that is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from quvatlh.ports import ActionFinished, ActionSpec, RunError, StreamName
+from quvatlh.runner import inputs, tail
+from quvatlh.runner.capture import Bell
+from quvatlh.runner.outputs import StreamWriter
+
+if TYPE_CHECKING:
+    from quvatlh.runner.pools.child import Child
+
+RESULT_BYTES_MAX: Final = 64 * 1024
+"""Of a result in the record, which the whole cluster keeps. A larger one is a file of the worker."""
+RESULT_FILE: Final = "result.json"
+
+
+class Written:
+    """One stream: in memory as long as it is short, then in files."""
+
+    __slots__ = ("_writer", "held", "tail")
+
+    def __init__(self) -> None:
+        self.tail = tail.Tail()
+        self.held = b""
+        self._writer: StreamWriter | None = None
+
+    @property
+    def error(self) -> str:
+        return "" if self._writer is None else self._writer.error
+
+    def add(self, data: bytes, directory: str, stream: str, bytes_max: int) -> None:
+        self.tail.add(data)
+        self.held += data
+        if not tail.fits(self.held) or self._writer is not None:
+            self.spill(directory, stream, bytes_max)
+
+    def spill(self, directory: str, stream: str, bytes_max: int) -> None:
+        """Into files, where others can follow it."""
+        if self.held:
+            if self._writer is None:
+                self._writer = StreamWriter(directory, stream, bytes_max)
+            self._writer.write(self.held)
+            self.held = b""
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class CallRun:
+    """A carrier's run: also what Keeper asks about an action that goes on."""
+
+    def __init__(self, action: ActionSpec, outputs_dir: str, output_bytes_max: int) -> None:
+        self.action = action
+        self.bell = Bell()
+        self.has_slot = False
+        self.child: Child | None = None
+        self.inputs = inputs.NOTHING
+        """Files of its own."""
+        self.at_s = asyncio.get_running_loop().time()
+        """When it was asked for."""
+        self.began_s: float | None = None
+        """When its turn came in its process, by the loop's clock."""
+        self.began_ms: int | None = None
+        self.is_told = False
+        """Its start is."""
+        self.wish: RunError | None = None
+        """Why it is being ended, once it is; the first reason counts."""
+        self.kill_at_s: float | None = None
+        self.outcome: tuple[RunError | None, bytes | None] | None = None
+        """Known, and told once its process is no more."""
+        self._directory = f"{outputs_dir}/{action.id}"
+        self._bytes_max = output_bytes_max
+        self._streams: dict[StreamName, Written] = {}
+        self._error = ""
+
+    @property
+    def is_apart(self) -> bool:
+        """It needs a process of its own: another user, limits, and so on."""
+        work = self.action.work
+        return bool(work.env or work.rlimits or work.cwd or work.user or work.stdin is not None)
+
+    @property
+    def target(self) -> str:
+        assert self.action.work.call is not None
+        return self.action.work.call.target
+
+    def written(self) -> tuple[int, int]:
+        stdout, stderr = self._streams.get("stdout"), self._streams.get("stderr")
+        return (0 if stdout is None else stdout.tail.total), (0 if stderr is None else stderr.tail.total)
+
+    def wrote(self, stream: StreamName, data: bytes) -> None:
+        found = self._streams.get(stream)
+        if found is None:
+            found = self._streams[stream] = Written()
+        found.add(data, self._directory, stream, self._bytes_max)
+
+    def spill(self) -> None:
+        """What there is may be followed from now on."""
+        for stream, written in self._streams.items():
+            if written.held:
+                written.spill(self._directory, stream, self._bytes_max)
+        if self._streams:
+            self.bell.ring()
+
+    def kept_result(self, result: bytes) -> bytes:
+        """What stands in the record: the result, or where it is. OSError."""
+        if len(result) <= RESULT_BYTES_MAX:
+            return result
+        os.makedirs(self._directory, 0o700, exist_ok=True)
+        path = f"{self._directory}/{RESULT_FILE}"
+        with open(path, "wb") as file:
+            file.write(result)
+        where = f'{{"file":"{RESULT_FILE}","bytes":{len(result)},"worker":'.encode()
+        return where + _quoted(self.action.worker) + b',"path":' + _quoted(path) + b"}"
+
+    def finished(
+        self,
+        error: RunError | None,
+        result: bytes | None,
+        now_ms: int,
+        *,
+        exit_code: int | None = None,
+        signal: str | None = None,
+    ) -> ActionFinished:
+        """The event; nothing of the action is left after it."""
+        if self.inputs.made:
+            inputs.remove(self.inputs)
+        action = self.action
+        if not self._streams:
+            return ActionFinished(
+                action.id, exit_code, signal, error, "", "", 0, 0, self.began_ms, now_ms, self._error, result
+            )
+        stdout, stderr = (self._streams.get(stream) or Written() for stream in ("stdout", "stderr"))
+        for each in (stdout, stderr):
+            each.close()
+            self._error = self._error or each.error
+        texts = tail.share(stdout.tail.text(), stderr.tail.text())
+        totals = stdout.tail.total, stderr.tail.total
+        return ActionFinished(
+            action.id, exit_code, signal, error, *texts, *totals, self.began_ms, now_ms, self._error, result
+        )
+
+
+def _quoted(text: str) -> bytes:
+    return msgspec.json.encode(text)

@@ -1,0 +1,118 @@
+"""The protocol of warm processes, version 1: a line of JSON each way. DESIGN.md says what a process has to do.
+
+To it: run, stop. From it: ready, result, error, progress, output, refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+import msgspec
+
+from quvatlh.ports import ActionSpec
+
+VERSION: Final = 1
+LINE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""A result of 16 MiB, escaped as badly as it can be."""
+
+
+class Run(msgspec.Struct, tag="run"):
+    id: str
+    call: str
+    args: msgspec.Raw
+    kwargs: msgspec.Raw
+    task: str
+    attempt: int
+    token: int
+    worker: str
+    payload: str | None = None
+    """Path of a file with the task's payload."""
+    timeout: float | None = None
+    """Seconds; for its information, since the executor counts."""
+
+
+class Said(msgspec.Struct):
+    """Any message from a process; what it does not know of a newer version is no fault."""
+
+    type: str
+    id: str = ""
+    version: int = 0
+    value: msgspec.Raw = msgspec.Raw()
+    began: int = 0
+    """By its clock, in milliseconds; 0: when it was sent."""
+    ms: float | None = None
+    """How long it ran."""
+    drained: int = 0
+    """By the monotonic clock, in nanoseconds: what is written beside the protocol after this is of the next call."""
+    shared: bool = False
+    """It ran beside others."""
+    leaving: bool = False
+    """The process ends after this: what it has not begun is free again."""
+    class_: str = msgspec.field(name="class", default="")
+    text: str = ""
+    trace: str = ""
+    permanent: bool = False
+    unfit: bool = False
+    """What was asked for cannot be called: it does not exist, or not with these arguments."""
+    stopped: bool = False
+    """It ended because it was told to."""
+    after: float | None = None
+    percent: int | None = None
+    stream: str = "stdout"
+    data: str | None = None
+    """Base64, in place of text."""
+
+
+class Garbage(ValueError):
+    """What was said is no message."""
+
+
+_DECODER: Final = msgspec.json.Decoder(Said)
+_ENCODER: Final = msgspec.json.Encoder()
+_NOTHING: Final = (b"[]", b"{}")
+STOP: Final = b'{"type":"stop"}\n'
+
+
+def run(spec: ActionSpec, payload: str | None) -> bytes:
+    call = spec.work.call
+    assert call is not None
+    message = Run(
+        spec.id, call.target, msgspec.Raw(call.args), msgspec.Raw(call.kwargs), spec.task_id, spec.attempt, spec.fence,
+        spec.worker, payload, spec.timeout_s,
+    )  # fmt: skip
+    return _ENCODER.encode(message) + b"\n"
+
+
+def stop(action_id: str) -> bytes:
+    return _ENCODER.encode({"type": "stop", "id": action_id}) + b"\n"
+
+
+def read(line: bytes) -> Said:
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        shown = line[:80].decode("utf-8", "replace")
+        raise Garbage(f"wrote what is no message to its protocol channel: {shown!r} ({error})") from None
+
+
+def written(said: Said) -> bytes:
+    """The bytes of an `output`."""
+    if said.data is None:
+        return said.text.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(said.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise Garbage("sent output that is no base64") from None
+
+
+def value(said: Said) -> bytes | None:
+    """The result as JSON that everybody can read."""
+    if not said.value:
+        return None
+    try:
+        plain = msgspec.json.decode(said.value)
+        return None if plain is None else msgspec.json.encode(plain)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise Garbage(f"returned what others could not read: {error}") from None

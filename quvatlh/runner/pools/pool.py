@@ -1,0 +1,412 @@
+"""The children of one environment, and the calls that wait for them.
+
+A call takes a slot and a child: an idle one, or one that is made. Async ones share a child. Calls without a slot may stand
+behind short ones in a child that has one, so that many short ones cost one message; their turn comes one after the other.
+A child that dies fails the call whose turn it was; what stood behind it goes back to the front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from quvatlh.config.environments import Environment
+from quvatlh.ports import ActionProgress, RunError, StreamName
+from quvatlh.runner.pools import ending, lines
+from quvatlh.runner.pools.brood import Brood
+from quvatlh.runner.pools.call import CallRun
+from quvatlh.runner.pools.child import Child
+from quvatlh.runner.pools.gate import Gate
+from quvatlh.runner.pools.pace import Paces
+
+BATCH_MAX: Final = 64
+"""Calls in the hands of one child that takes its turn with them."""
+BATCH_MS: Final = 10.0
+"""How long a batch may take, by what its like took lately."""
+SHARED_MAX: Final = 256
+"""Async calls in one child."""
+REFUSE_S: Final = 1.0
+"""An environment that does not start is not asked again before."""
+TOLD_S: Final = 0.005
+"""The start of a call that ends sooner is told by its end."""
+STALE_S: Final = 0.25
+"""A call that no slot became free for is given back."""
+
+STALE: Final = RunError("stale", "no slot became free for it")
+
+
+class House(Protocol):
+    """What a pool needs of the runner that it is part of."""
+
+    gate: Gate
+    bell: int
+    base: Mapping[str, str]
+    """Variables of every environment."""
+
+    def soon(self, pool: Pool) -> None:
+        """Have it hand out its calls in this turn of the loop."""
+        ...
+
+    def eldest(self, pool: Pool) -> bool:
+        """No other pool has a call that waits longer for a slot."""
+        ...
+
+    def finished(
+        self, run: CallRun, error: RunError | None, result: bytes | None = None, code: int | None = None
+    ) -> None: ...
+
+    def started(self, run: CallRun) -> None: ...
+
+    def progressed(self, event: ActionProgress) -> None: ...
+
+    def spare(self, pid: int) -> None: ...
+
+    def unspare(self, pid: int) -> None: ...
+
+    def end_marked(self, mark: str) -> bool: ...
+
+
+class Pool:
+    def __init__(self, environment: Environment, house: House) -> None:
+        self.environment = environment
+        self.waiting: deque[CallRun] = deque()
+        """Without a slot."""
+        self.ready: deque[CallRun] = deque()
+        """With a slot, and without a child."""
+        self.paces = Paces()
+        self.brood = Brood(environment, house.base, house.bell, self)
+        self._house = house
+        self._loop = asyncio.get_running_loop()
+        self._refusal = ""
+        self._refused_until_s = 0.0
+
+    # --- calls ---
+
+    def enter(self, run: CallRun) -> None:
+        self.waiting.append(run)
+        self._house.soon(self)
+
+    def withdraw(self, run: CallRun) -> None:
+        """It has no child yet, and will have none."""
+        for queue in (self.waiting, self.ready):
+            if run in queue:
+                queue.remove(run)
+
+    def hand_out(self) -> None:
+        house, gate = self._house, self._house.gate
+        while self.waiting and gate.take(self.waiting[0].action.slots):
+            run = self.waiting.popleft()
+            run.has_slot = True
+            self.ready.append(run)
+        if self.ready:
+            self._place()
+        while self.waiting and house.eldest(self):
+            child = self._room_behind(self.waiting[0])
+            if child is None:
+                break
+            self._give(child, self.waiting.popleft())
+        for child in self.brood.children.values():
+            child.flush()
+
+    def _place(self) -> None:
+        """Those with a slot, to children that are there or will be."""
+        if self._loop.time() < self._refused_until_s:
+            while self.ready:
+                self._end(self.ready.popleft(), RunError("environment", self._refusal))
+            return
+        left: deque[CallRun] = deque()
+        idle = self.brood.idle()
+        for run in self.ready:
+            shared = self._is_shared(run)
+            child = self._company() if shared else None
+            if run.is_apart:
+                child = self.brood.own_of(run)
+                if child is None:
+                    self.brood.make(run)
+            elif child is None and idle:
+                child = idle.pop()
+                child.is_shared = shared
+            if child is None or not child.is_ready:
+                left.append(run)
+            else:
+                self._give(child, run)
+        self.ready = left
+        for _ in range(sum(not run.is_apart for run in left) - self.brood.coming()):
+            if not self.brood.make(None):
+                break
+
+    def _is_shared(self, run: CallRun) -> bool:
+        known = self.paces.of(run.target)
+        return known is not None and known.shared and not self.paces.is_suspect(run.action.task_id)
+
+    def _company(self) -> Child | None:
+        for child in self.brood.children.values():
+            if child.is_shared and child.given and not child.is_leaving and len(child.given) < SHARED_MAX:
+                return child
+        return None
+
+    def _room_behind(self, run: CallRun) -> Child | None:
+        """A child whose turn it may wait for, because that comes soon."""
+        known = self.paces.of(run.target)
+        if known is None or known.shared or run.is_apart or self.environment.command:
+            return None
+        room = min(BATCH_MAX, int(BATCH_MS / max(known.ms, 0.01)))
+        best: Child | None = None
+        for child in self.brood.children.values():
+            count = len(child.given)
+            if 0 < count < room and not child.is_shared and not child.is_leaving and child.own is None:
+                head = child.head
+                fits = head is not None and head.action.slots == run.action.slots and self._is_short(head)
+                if fits and (best is None or count < len(best.given)):
+                    best = child
+        return best
+
+    def _is_short(self, run: CallRun) -> bool:
+        """And has not been at it for long."""
+        known = self.paces.of(run.target)
+        if known is None or known.ms > BATCH_MS or known.shared:
+            return False
+        return run.began_s is None or self._loop.time() - run.began_s < BATCH_MS / 1000
+
+    def _give(self, child: Child, run: CallRun) -> None:
+        child.given[run.action.id] = run
+        run.child = child
+        child.post(lines.run(run.action, run.inputs.payload))
+        if child.is_shared or len(child.given) == 1:
+            self._turn(run)
+
+    def _turn(self, run: CallRun) -> None:
+        run.began_s = self._loop.time()
+
+    # --- a brood.Keepers ---
+
+    def look_at(self, child: Child) -> None:
+        for said in child.said():
+            self._heard(child, said)
+        head = child.head
+        if head is not None and (child.is_shared or self._goes_on(head)):
+            self._read(child)
+        if child.is_silent:
+            self.brood.deaf(child)
+
+    def _read(self, child: Child) -> None:
+        """What it wrote beside the protocol is of whose turn it was at this moment, as told by what it says after it.
+
+        A child reads what is left of a call's own before it answers and says when that was."""
+        at_ns = time.monotonic_ns()
+        wrote = child.wrote()
+        if not wrote:
+            return
+        for said in child.said():
+            if wrote and child.head is not None and said.drained > at_ns:
+                self._wrote_beside(child.head, wrote)
+                wrote = []
+            self._heard(child, said)
+        if child.head is not None:
+            self._wrote_beside(child.head, wrote)
+
+    @staticmethod
+    def _wrote_beside(run: CallRun, wrote: list[tuple[StreamName, bytes]]) -> None:
+        for stream, data in wrote:
+            run.wrote(stream, data)
+
+    def ended(self, child: Child, status: int | None) -> None:
+        given = list(child.given.values())
+        child.given.clear()
+        if given:
+            self._wrote_beside(given[0], child.last_words)
+        if not child.is_ready and not child.killed and status is not None and child.own is None:
+            self.refuse(f"environment {self.environment.name}: {ending.before_ready(child, status)}")
+        elif child.own is not None and not child.is_ready and child.own in self.ready:
+            self.ready.remove(child.own)
+            self._end(child.own, RunError("unrunnable", child.refusal or ending.before_ready(child, status)))
+        elif child.refusal:
+            self.refuse(f"environment {self.environment.name}: {child.refusal}")
+        self._settle(child, given, status)
+        self._house.soon(self)
+
+    def unmade(self, own: CallRun | None, error: RunError) -> None:
+        run = own or (self.ready[0] if self.ready else None)
+        if run is not None:
+            self.withdraw(run)
+            self._end(run, error)
+        self._house.soon(self)
+
+    def refuse(self, text: str) -> None:
+        """Whoever has a slot hears why; who comes within the next second, too."""
+        self._refusal = text
+        self._refused_until_s = self._loop.time() + REFUSE_S
+        self._house.soon(self)
+
+    def spare(self, pid: int) -> None:
+        self._house.spare(pid)
+
+    def unspare(self, pid: int) -> None:
+        self._house.unspare(pid)
+
+    def end_marked(self, mark: str) -> bool:
+        return self._house.end_marked(mark)
+
+    # --- what a child says ---
+
+    def _heard(self, child: Child, said: lines.Said) -> None:
+        kind = said.type
+        if kind in {"result", "error"} and said.id in child.given:
+            self._answered(child, said)
+        elif kind == "output" and said.id in child.given:
+            self._wrote(child, said)
+        elif kind == "progress" and said.id in child.given:
+            percent = None if said.percent is None else max(0, min(100, said.percent))
+            self._house.progressed(ActionProgress(said.id, percent, said.text))
+        elif kind == "ready":
+            self._is_ready(child, said)
+        elif kind == "refused":
+            child.refusal = said.text
+        elif kind == "garbage" or (kind in {"result", "error"} and said.id):
+            self._babbles(child, said.text or f"answered what it was not asked: {said.id[:80]!r}")
+
+    def _is_ready(self, child: Child, said: lines.Said) -> None:
+        if said.version != lines.VERSION:
+            child.refusal = f"speaks version {said.version} of the protocol; this is version {lines.VERSION}"
+            self.brood.kill(child)
+            return
+        child.is_ready = True
+        child.kill_at_s = child.kill_at_s if child.is_leaving else None
+        if child.own is not None and child.own not in self.ready:  # it was stopped meanwhile
+            child.ask_to_end()
+        self._house.soon(self)
+
+    def _wrote(self, child: Child, said: lines.Said) -> None:
+        if said.stream not in {"stdout", "stderr"}:
+            return
+        try:
+            child.given[said.id].wrote("stderr" if said.stream == "stderr" else "stdout", lines.written(said))
+        except lines.Garbage as error:
+            self._babbles(child, str(error))
+
+    def _babbles(self, child: Child, text: str) -> None:
+        """Nobody knows what it will say next. The fault is with whose turn it is."""
+        if not child.killed:
+            child.refusal = "" if child.is_ready else text
+            if child.head is not None:
+                child.head.outcome = RunError("protocol", text), None
+            child.kill()
+
+    def _answered(self, child: Child, said: lines.Said) -> None:
+        run = child.given[said.id]
+        run.began_ms = said.began or run.began_ms
+        error, result = ending.outcome(said, run)
+        child.done += 1
+        if said.ms is not None:
+            self.paces.ran(run.target, said.ms, shared=said.shared)
+            child.is_shared = said.shared if len(child.given) == 1 else child.is_shared
+        if said.leaving:
+            child.is_leaving = True
+            run.outcome = error, result
+            return
+        del child.given[said.id]
+        heir = None if child.is_shared else child.head
+        if heir is not None and not heir.has_slot:
+            heir.has_slot, run.has_slot = run.has_slot, False
+        if heir is not None:
+            self._turn(heir)
+        self._end(run, error, result)
+        if not child.given:
+            self.brood.rested(child)
+        self._house.soon(self)
+
+    # --- how a call ends ---
+
+    def stop(self, run: CallRun, grace_s: float, wish: RunError) -> None:
+        run.wish = run.wish or wish
+        child = run.child
+        if child is None:
+            self.withdraw(run)
+            self._end(run, run.wish)
+            return
+        at_s = self._loop.time() + grace_s
+        run.kill_at_s = at_s if run.kill_at_s is None else min(run.kill_at_s, at_s)
+        if grace_s <= 0 and (child.is_shared or child.head is run):
+            child.kill()
+            return
+        child.post(lines.stop(run.action.id))
+        child.flush()
+        child.nudge()
+
+    def _settle(self, child: Child, given: list[CallRun], status: int | None) -> None:
+        """What a child that is no more had in its hands."""
+        begun = given if child.is_shared else given[:1]
+        by_itself = child.is_leaving and not child.killed and status is not None
+        if by_itself and not any(run.outcome or run.wish for run in begun):
+            begun = []
+        together = len(begun) > 1
+        for run in begun:
+            if run.outcome is not None:
+                self._end(run, *run.outcome, status=status)
+            elif run.wish is not None:
+                self._end(run, run.wish, status=status)
+            elif child.killed or together:
+                if together:
+                    self.paces.suspect(run.action.task_id)
+                self._end(run, ending.beside(status, killed=child.killed))
+            else:
+                self._end(run, ending.crash(status), status=status)
+        for run in reversed(given[len(begun) :]):
+            run.child = None
+            if run.wish is not None:
+                self._end(run, run.wish)
+            elif run.has_slot:
+                self.ready.appendleft(run)
+            else:
+                self.waiting.appendleft(run)
+
+    def _end(
+        self, run: CallRun, error: RunError | None, result: bytes | None = None, status: int | None = None
+    ) -> None:
+        if run.has_slot:
+            run.has_slot = False
+            self._house.gate.release(run.action.slots)
+        self._house.finished(run, error, result, status)
+
+    # --- time ---
+
+    def _goes_on(self, run: CallRun) -> bool:
+        """For longer than a short one."""
+        return run.child is not None and (
+            len(run.child.given) == 1 or (run.began_s is not None and self._loop.time() - run.began_s > TOLD_S)
+        )
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.waiting or self.ready or any(child.given for child in self.brood.children.values()))
+
+    @property
+    def has_batches(self) -> bool:
+        """Some stand behind others, so nobody rings for each."""
+        return any(len(child.given) > 1 and not child.is_shared for child in self.brood.children.values())
+
+    def tick(self, now_s: float) -> None:
+        for child in list(self.brood.children.values()):
+            if child.given:
+                self.look_at(child)
+            for run in list(child.given.values()):
+                self._look_after(child, run, now_s)
+        while self.waiting and now_s - self.waiting[0].at_s > STALE_S:
+            self._end(self.waiting.popleft(), STALE)
+
+    def _look_after(self, child: Child, run: CallRun, now_s: float) -> None:
+        if run.began_s is None:
+            return
+        for_s = now_s - run.began_s
+        if for_s > TOLD_S:
+            if not run.is_told:
+                self._house.started(run)
+            run.spill()
+        timeout_s = run.action.timeout_s
+        if run.wish is None and timeout_s is not None and for_s > timeout_s:
+            self.stop(run, run.action.grace_s, RunError("timeout", f"ran longer than {timeout_s:g} s"))
+        if run.kill_at_s is not None and now_s >= run.kill_at_s and not child.killed:
+            child.kill()

@@ -1,0 +1,70 @@
+"""Warm processes that do not keep to the protocol, by name; one that does answers every call with its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+
+def say(message: Any) -> None:
+    sys.stdout.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
+    sys.stdout.flush()
+
+
+def answer(call: str, name: str) -> None:  # noqa: C901, PLR0912 - one way to fail a line
+    if call == "garbage":
+        say("hello from the program")
+    elif call == "half":
+        sys.stdout.write('{"type":"res')
+        sys.stdout.flush()
+        os._exit(1)
+    elif call == "stranger":
+        say({"type": "result", "id": "nobody's"})
+    elif call == "wrong":
+        say({"type": "result", "id": name, "ms": "long"})
+    elif call == "nan":
+        say('{"type":"result","id":"' + name + '","value":NaN}')
+    elif call == "endless":
+        while True:
+            sys.stdout.write("x" * 1_000_000)
+    elif call == "twice":
+        say({"type": "result", "id": name})
+        say({"type": "result", "id": name})
+    elif call == "silent":
+        time.sleep(1000)
+    elif call == "newer":
+        say({"type": "weather", "id": name})
+        say({"type": "result", "id": name, "value": 1, "color": "blue"})
+    elif call == "large":
+        say({"type": "result", "id": name, "value": "x" * 100_000})
+    elif call == "leaving":
+        say({"type": "result", "id": name, "leaving": True})
+        os._exit(0)
+    elif call == "pid":
+        say({"type": "result", "id": name, "value": os.getpid()})
+    else:
+        say({"type": "result", "id": name, "value": call})
+
+
+def main() -> None:
+    mode = sys.argv[1] if len(sys.argv) > 1 else ""
+    if mode == "never-ready":
+        time.sleep(1000)
+    elif mode == "old":
+        say({"type": "ready", "version": 0})
+    elif mode == "dies":
+        sys.exit(7)
+    else:
+        say({"type": "ready", "version": 1})
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message["type"] == "run":
+            answer(message["call"], message["id"])
+        elif "id" not in message:
+            return
+
+
+main()

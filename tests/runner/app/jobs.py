@@ -1,0 +1,204 @@
+"""What the tests of calls call. Found by its directory being the environment's: it knows no test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import subprocess
+import sys
+import time
+from typing import Any, NoReturn
+
+from quvatlh.task import Cancelled, Context, PermanentFailure, Retry, current
+
+HEAP: list[bytes] = []
+
+
+def noop() -> None: ...
+
+
+def add(left: int, right: int = 1) -> int:
+    return left + right
+
+
+def whose() -> list[object]:
+    task = current()
+    payload = None if task.payload is None else task.payload.decode()
+    return [task.task, task.action, task.attempt, task.token, task.worker, payload, os.environ["QUVATLH_FENCE"]]
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def speak(word: str) -> None:
+    print(word, "printed")
+    print(word, "complained", file=sys.stderr)
+    logging.getLogger("jobs").warning("%s logged", word)
+    current().log(word, "noted")
+    os.system(f"echo {word} from a shell")
+    os.write(1, f"{word} from below\n".encode())
+
+
+async def murmur(word: str, times: int = 20) -> None:
+    for _ in range(times):
+        print(word)
+        logging.getLogger("jobs").warning(word)
+        await asyncio.sleep(0.001)
+
+
+def broken() -> NoReturn:
+    raise ValueError("no good")
+
+
+def later() -> NoReturn:
+    raise Retry("not yet", after=7)
+
+
+def never() -> NoReturn:
+    raise PermanentFailure("not at all")
+
+
+def leaves() -> NoReturn:
+    sys.exit(4)
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def vanish() -> NoReturn:
+    os._exit(3)
+
+
+def spin() -> NoReturn:
+    while True:
+        pass
+
+
+def deaf() -> NoReturn:
+    while True:
+        try:
+            while True:
+                time.sleep(60)
+        except Cancelled:
+            pass
+
+
+def rest(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def tidy(path: str) -> NoReturn:
+    try:
+        current().progress(0, "begun")
+        while True:
+            time.sleep(60)
+    except Cancelled:
+        with open(path, "w") as file:
+            file.write("tidied")
+        raise
+
+
+def looks() -> str:
+    while not current().cancelled:
+        sum(range(1000))
+    return "seen"
+
+
+async def nap(seconds: float = 0.01) -> float:
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+async def crash_when(others: int) -> None:
+    """Once so many run beside it."""
+    while len(asyncio.all_tasks()) <= others:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
+    os._exit(9)
+
+
+async def blocks() -> NoReturn:
+    while True:
+        pass
+
+
+def steps() -> None:
+    for percent in (10, 60, 100):
+        current().progress(percent, f"{percent} done")
+        time.sleep(0.12)
+
+
+def shapeless() -> object:
+    return object()
+
+
+def nan() -> float:
+    return float("nan")
+
+
+def large(size: int) -> str:
+    return "x" * size
+
+
+def leaks() -> int:
+    """A process that outlives the call, in a session of its own."""
+    return subprocess.Popen(["sleep", "1000"], start_new_session=True).pid
+
+
+def keeps(path: str) -> None:
+    """A process in a session of its own, for as long as the call goes on."""
+    process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    with open(f"{path}.new", "w") as file:
+        file.write(str(process.pid))
+    os.rename(f"{path}.new", path)
+    process.wait()
+
+
+def grows(megabytes: int) -> int:
+    HEAP.append(b"x" * (megabytes * 1_000_000))
+    return os.getpid()
+
+
+def babble() -> None:
+    """Onto every descriptor that is open."""
+    for fd in range(3, 30):
+        with contextlib.suppress(OSError):
+            os.write(fd, b"this is no message\n")
+
+
+def surroundings() -> list[Any]:
+    import resource
+
+    return [os.getcwd(), os.environ.get("A"), sys.stdin.read(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]]
+
+
+def descriptors() -> list[str]:
+    found = []
+    for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}").split(":")[0])
+    return found
+
+
+class Wrapped:
+    """As a library wraps a function."""
+
+    def __quvatlh_run__(self, word: str) -> str:
+        context: Context = current()
+        return f"{word} in {context.task}"
+
+
+wrapped = Wrapped()
+
+
+def marks(path: str) -> NoReturn:
+    """Says that it is alive for as long as it is."""
+    while True:
+        with open(path, "a") as file:
+            file.write("beat\n")
+        time.sleep(0.01)

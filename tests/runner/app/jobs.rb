@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+class Add
+  def perform(left, right = 1, times: 1)
+    (left + right) * times
+  end
+end
+
+class Whose
+  def perform
+    job = Quvatlh.current
+    [job.task, job.action, job.attempt, job.token, job.worker, job.payload]
+  end
+end
+
+class Speak
+  def perform(word)
+    puts "#{word} printed"
+    warn "#{word} complained"
+    system("echo #{word} from a shell")
+    Quvatlh.current.log(word, "noted")
+    nil
+  end
+end
+
+class Steps
+  def perform
+    [10, 60, 100].each do |percent|
+      Quvatlh.current.progress(percent, "#{percent} done")
+      sleep 0.12
+    end
+  end
+end
+
+class Broken
+  def perform
+    raise ArgumentError, "no good"
+  end
+end
+
+class Later
+  def perform
+    raise Quvatlh::Retry.new("not yet", after: 7)
+  end
+end
+
+class Never
+  def perform
+    raise Quvatlh::PermanentFailure, "not at all"
+  end
+end
+
+class Vanish
+  def perform
+    exit!(3)
+  end
+end
+
+class Tidy
+  def perform(path)
+    Quvatlh.current.progress(0, "begun")
+    sleep
+  ensure
+    File.write(path, "tidied")
+  end
+end
+
+class Spin
+  def perform
+    loop { nil }
+  end
+end
+
+class Shapeless
+  def perform
+    Float::NAN
+  end
+end
+
+module Tools
+  def self.pid
+    Process.pid
+  end
+end
