@@ -40,6 +40,8 @@ AWARDS_MAX: Final = 1000
 PROPOSALS_MAX: Final = 2
 """Award entries under way at once; more would only queue before the log."""
 PROPOSE_S: Final = 2.0
+ALARM_S_MIN: Final = 0.001
+"""What is left of a time may be less than a tick of the loop's clock, again and again."""
 AGAIN_S: Final = 0.05
 SILENT_AGAIN_S: Final = 0.1
 """A beat wakes nobody: so often a worker that has missed some is looked at again."""
@@ -350,7 +352,8 @@ class Auction:
     def _set_alarm(self, seconds: float | None) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        soon_s = None if seconds is None else max(seconds, ALARM_S_MIN)
+        self._alarm = None if soon_s is None else asyncio.get_running_loop().call_later(soon_s, self._wake.set)
 
     def _now_ms(self) -> int:
         return max(self._clock.wall_ms(), self._state.time_ms)

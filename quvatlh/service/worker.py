@@ -27,6 +27,8 @@ from quvatlh.service.session import Session
 
 BEGIN_S: Final = 0.25
 """A claim without a slot that has waited so long is given back. Counted by the executor, and here while it may not begin."""
+LOOK_S_MIN: Final = 0.001
+"""What is left of that may be less than a tick of the loop's clock, again and again."""
 STOP_S: Final = 10.0
 """How long the last reports of a stopping node may take, and what is stopped beyond its grace."""
 CLOSE_S: Final = 2.0
@@ -269,7 +271,7 @@ class Worker:
             may = not self._draining and held.claim is not None and self.session.left_s(held.claim.lease_ms) > 0
             left_s = held.since + BEGIN_S - self._clock.boot()
             if not may and left_s > 0 and not self._draining:
-                self._timer = asyncio.get_running_loop().call_later(left_s, self._pump)
+                self._timer = asyncio.get_running_loop().call_later(max(left_s, LOOK_S_MIN), self._pump)
                 return
             self._queue.popleft()
             if may and held.claim is not None:

@@ -24,6 +24,7 @@ class TaskFacts:
     name: str
     limit: int | None
     queue: str
+    key: str
     keep_ms: int | None
     expires_ms: int | None
     anywhere: bool
@@ -46,7 +47,7 @@ class TaskFacts:
         job = spec.kind == "job"
         return cls(
             task.id, op, place, job, job and spec.delivery == "at-most-once", spec.group, spec.name or task.id,
-            spec.limit if job else spec.limit or 1, spec.queue, spec.keep_ms, task.expires_ms, not spec.tags,
+            spec.limit if job else spec.limit or 1, spec.queue, spec.key or "", spec.keep_ms, task.expires_ms, not spec.tags,
             spec.policy is not None and spec.policy.source in UNWILLING, state,
         )  # fmt: skip
 

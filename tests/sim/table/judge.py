@@ -29,9 +29,12 @@ from tests.sim.table.hands import Ground, Script
 LOOK_EVERY: Final = 8
 """Tables are compared at multiples of it: a comparison costs as much as some entries."""
 CODEC: Final = Values()
+OF_QUEUE: Final = "more live actions than the queue's limit"
 _LIVES_ON: Final = frozenset({"task.claimed", "task.started", "task.progress", "action.stopping", "announced"})
 _OF_ACTIONS: Final = frozenset({"task.progress", "announced"})
 """Their state is the action's."""
+
+assert OF_QUEUE in LIMITS
 
 
 class TableJudge(Judge):
@@ -57,8 +60,10 @@ class TableJudge(Judge):
         """Actions whose lease was over by the master's count."""
         self._results: dict[int, bytes] = {}
         self._tables: dict[int, bytes] = {}
-        self._claimed: list[tuple[str, str, str]] = []
-        """Group, name and queue of what was awarded since limits were last looked at."""
+        self._claimed: set[tuple[str, str]] = set()
+        """What was awarded since limits were last looked at: group and name, queue and key, queue and worker."""
+        self._queues: set[str] = set()
+        """Where."""
         self._changed = False
         """Limits may have been lowered since."""
 
@@ -79,6 +84,7 @@ class TableJudge(Judge):
             command = CODEC.decode_item(item)
             assert isinstance(command, c.Item)
             assert isinstance(outcome, Outcome)
+            self._changed = self._changed or isinstance(command.command, c.PatchQueue)
             for event in outcome.events:
                 if event.kind == "task.added":
                     self._add(command.command, outcome.result, event)
@@ -141,7 +147,8 @@ class TableJudge(Judge):
         task.attempts += 1
         task.tokens.add(event.token)
         self.live[event.token] = event.seq
-        self._claimed.append((task.group, task.name, task.queue))
+        self._queues.add(task.queue)
+        self._claimed |= {(task.group, task.name), (task.queue, task.key), (task.queue, event.worker)}
         self.on_awarded(event.worker)
 
     def _reported(self, command: c.AnyCommand, task: TaskFacts, event: Event) -> None:
@@ -179,6 +186,7 @@ class TableJudge(Judge):
         if self._claimed and not self._changed:
             self._check_limits(box)
         self._claimed.clear()
+        self._queues.clear()
         self._changed = False
         if index % LOOK_EVERY == 0:
             self.compare_with_facts(box)
@@ -187,11 +195,9 @@ class TableJudge(Judge):
     def _check_limits(self, box: TableBox) -> None:
         """What starts keeps the limits. Only what started just now: lowering a limit stops nothing."""
         assert box.machine is not None
-        queues = {queue for _, _, queue in self._claimed}
-        names = {(group, name) for group, name, _ in self._claimed}
         for words, query in LIMITS.items():
             for row in box.machine.db.execute(query):
-                if row[:2] in names if " name" in words else row[0] in queues:
+                if row[0] in self._queues if words == OF_QUEUE else row[:2] in self._claimed:
                     raise Violation(f"{words}: {row}")
 
     def _compare(self, box: TableBox, index: int) -> None:
