@@ -193,7 +193,7 @@ class SimLoop(asyncio.BaseEventLoop):
             result: T = self.world_context.copy().run(super().run_until_complete, future)
         except BaseException:
             if self.failure is not None:
-                raise self.failure from None
+                raise self.failure from self.failure.__cause__
             raise
         self.check()
         return result

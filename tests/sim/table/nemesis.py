@@ -33,8 +33,8 @@ class TableNemesis(Nemesis):
     def _acts(self) -> list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
         return [
             *super()._acts(), (1, self._terminate), (2, self._kill_executor), (2, self._freeze_executor),
-            (6, self._worker_away), (3, self._at_next_award), (3, self._at_next_beat), (2, self._at_next_loss),
-            (2, self._master_away), (2, self._moves),
+            (8, self._worker_away), (4, self._at_next_award), (4, self._at_next_beat), (2, self._at_next_loss),
+            (4, self._master_away), (3, self._moves),
         ]  # fmt: skip
 
     # --- at the worst moment ------------------------------------------------------------------------------------------

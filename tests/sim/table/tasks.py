@@ -26,23 +26,24 @@ class Maker:
         self._founders = founders
         self._chosen: list[str] = []
         # A run has its own temper here too: long tasks or short ones, many limits or none.
-        self._longest_ms = rng.choice([50, 1500, 8000, 15_000])
+        # Half of them with actions that outlast most leases, so that an owner too many would be met.
+        self._longest_ms = rng.choice([50, 1500, 10_000, 20_000])
         self._special = rng.choice([0.2, 0.5, 0.9])
-        self._lease_ms = rng.choice([None, None, 1000, 5000])
+        self._lease_ms = rng.choice([None, 1000, 1000, 5000])
 
     def tasks(self, op: int) -> list[NewTask]:
         return [self._task(op, place) for place in range(self._rng.choice([1, 1, 1, 2, 4]))]
 
     def _task(self, op: int, place: int) -> NewTask:
         rng = self._rng
-        run_ms = round(self._longest_ms * rng.random() ** 2) + 1
+        run_ms = round(self._longest_ms * rng.random() ** 1.5) + 1
         fails = rng.choice([0, 0, 0, 0, 0, 1, 2, 99])
         script = Script(op, run_ms, fails, rng.choice([0, 5, 200, -1]))
         spec: dict[str, Any] = {
             "work": {"command": script.command(), "env": {"PLACE": str(place)}},
             "queue": rng.choice(QUEUES),
             "retry": RETRY,
-            "stop": {"grace_ms": rng.choice([100, 600])},
+            "stop": {"grace_ms": rng.choice([100, 600, 2000])},
         }
         task: NewTask = {"spec": spec}
         if self._lease_ms is not None and rng.random() < 0.5:
