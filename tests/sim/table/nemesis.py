@@ -18,6 +18,8 @@ CLOCK_JUMPS_MS: Final = (-600_000, -1000, 500, 60_000)
 TERMINATED_S: Final = 20.0
 
 
+AIMED_CHANCE: Final = 0.4
+"""Of a run in which nothing else befalls the cluster than what may leave an action with two owners."""
 AWAY_S: Final = (2.5, 6.0)
 """Longer than most leases, with what the master adds to them."""
 
@@ -29,6 +31,9 @@ class TableNemesis(Nemesis):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
+        if self._rng.random() < AIMED_CHANCE:
+            aimed = {self._worker_away, self._master_away, self._moves, self._at_next_award, self._at_next_beat}
+            self._weights = [(float(act in aimed), act) for _, act in self._weights]
 
     def _acts(self) -> list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
         return [

@@ -139,6 +139,7 @@ class TableRun(Run[TableBox]):
     # --- the end --------------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
+        self.ground.in_a_hurry = True
         await self._end_endless()
         await self._until(self._all_ended, END_S, "a task has not ended")
         await self._until(self._level, CATCH_UP_S, "a member did not catch up")
