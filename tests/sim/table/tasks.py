@@ -29,7 +29,7 @@ class Maker:
         # Half of them with actions that outlast most leases, so that an owner too many would be met.
         self._longest_ms = rng.choice([50, 1500, 10_000, 20_000])
         self._special = rng.choice([0.2, 0.5, 0.9])
-        self._lease_ms = rng.choice([None, 1000, 1000, 5000])
+        self._leases_ms = rng.choice([[None], [1000, 1000, None], [1000, 5000], [None, 8000]])
 
     def tasks(self, op: int) -> list[NewTask]:
         return [self._task(op, place) for place in range(self._rng.choice([1, 1, 1, 2, 4]))]
@@ -46,8 +46,9 @@ class Maker:
             "stop": {"grace_ms": rng.choice([100, 600, 2000])},
         }
         task: NewTask = {"spec": spec}
-        if self._lease_ms is not None and rng.random() < 0.5:
-            spec["lease_ms"] = self._lease_ms
+        lease_ms = rng.choice(self._leases_ms)
+        if lease_ms is not None:
+            spec["lease_ms"] = lease_ms
         if spec["queue"] == "narrow":
             spec["queue_limit"] = NARROW
         if spec["queue"] == "keyed":
