@@ -203,9 +203,7 @@ class Bench:
             async with opened(self._directory / f"idle-{count}", count) as (_, door):
                 took, alone = [], []
                 for _ in range(ONE_BY_ONE):
-                    sent = time.time_ns()
-                    printed = subprocess.run(DATE["work"]["command"], check=True, capture_output=True).stdout
-                    alone.append((int(printed) - sent) / 1e6)
+                    alone.append(alone_ms())
                     sent = time.time_ns()
                     (record,) = await door.ended(await door.add([DATE]))
                     took.append((int(record["actions"][-1]["output_tail"]) - sent) / 1e9)
@@ -219,6 +217,13 @@ async def _idle(door: Door) -> None:
         for state in ("pending", "claimed", "running"):
             while (await door.ask(f"/v1/tasks?state={state}&limit=1"))["total"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
+
+
+def alone_ms() -> float:
+    """From before the command is started until the time that it tells."""
+    sent = time.time_ns()
+    printed = subprocess.run(DATE["work"]["command"], check=True, capture_output=True).stdout
+    return (int(printed) - sent) / 1e6
 
 
 def xargs(count: int) -> None:

@@ -92,6 +92,14 @@ async def test_nobody_overtakes_what_waits(tmp_path: Path) -> None:
         assert stand.peek(waiting) == "pending"
 
 
+async def test_nobody_overtakes_what_is_being_added(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=2) as stand:
+        await ready(stand)
+        first, second = await asyncio.gather(stand.many(3), stand.add())
+        await stand.until(lambda: len(stand.live()) == 2)
+        assert [stand.peek(task) == "pending" for task in (*first.ids, second)] == [False, False, True, True]
+
+
 async def test_adds_that_meet_are_not_given_one_slot(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
         await ready(stand)
