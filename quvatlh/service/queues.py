@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
@@ -27,6 +28,8 @@ from quvatlh.service.writes import Writes
 
 DISCIPLINES: Final = ("priority", "fifo", "sfq")
 COUNTED: Final[tuple[TaskState, ...]] = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
+SLICE: Final = 50
+"""Queues made ready to be told between two turns of the loop: some milliseconds."""
 NUMBERED_MAX: Final = 100
 """Queues that have lines of their own in /metrics; each has twenty."""
 OTHERS: Final = "/others"
@@ -71,7 +74,11 @@ class Queues:
             return found, queries.count_queues(db), len(found) < len(names)
 
         views, total, more = await self._reads.read(call, query)
-        items = [self._record(view) for view in views]
+        items: list[Json] = []
+        for view in views:
+            items.append(self._record(view))
+            if len(items) % SLICE == 0:
+                await asyncio.sleep(0)
         return Page(items, _cursor_of(views[-1].name) if more else None, total)
 
     async def queue(self, call: Call, name: str) -> Json:
