@@ -6,6 +6,7 @@ if it were not there.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -193,6 +194,8 @@ PATCH_QUEUE: Final = _patching(QUEUE_FIELDS, _QUEUE_DEFAULTS)
 PUT_CLASS: Final = _putting(CLASS_FIELDS)
 PATCH_CLASS: Final = _patching(CLASS_FIELDS, _CLASS_DEFAULTS)
 PURGE: Final = object_of({"states": Field(list_of(choice(*PURGED), len(PURGED), items_min=1))})
+SLICE: Final = 50
+"""Queues shown between two turns of the loop."""
 PAGE_PARAMS: Final = {"limit": LIMIT, "cursor": CURSOR}
 
 
@@ -241,7 +244,12 @@ async def get_queues(exchange: Exchange) -> web.StreamResponse:
     query = exchange.query
     limit = query.get("limit", LIMIT_DEFAULT)
     page = await exchange.pool.queueing.queues(exchange.call(), limit, query.get("cursor"))
-    return exchange.answer({"items": [queue_shape(one) for one in page.items], "next": page.next, "total": page.total})
+    items: list[Json] = []
+    for one in page.items:
+        items.append(queue_shape(one))
+        if len(items) % SLICE == 0:
+            await asyncio.sleep(0)
+    return exchange.answer({"items": items, "next": page.next, "total": page.total})
 
 
 async def get_queue(exchange: Exchange) -> web.StreamResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -16,6 +16,7 @@ from quvatlh.cli.progress import progress
 from quvatlh.cli.queuewords import HEADS, row, tell
 from quvatlh.cli.session import Session, speaks_http
 from quvatlh.cli.status import ExitStatus
+from quvatlh.cli.taskoptions import backoff, exit_codes
 from quvatlh.client import Client, Done, Rejected
 
 PAGE = 1000
@@ -104,6 +105,7 @@ Examples:
 @click.option("--unique-key", metavar="K", help="The key that --unique compares. [default: group, name, work, payload]")
 @click.option("--attempts", metavar="INT", help="How often its tasks are tried. [default: 25]")
 @click.option("--backoff", metavar="HOW", help="exponential, linear, constant, or waits as 10s,1m,10m.")
+@click.option("--permanent-exit", metavar="N,N", help="Exit statuses after which tasks are not tried again.")
 @click.option("--lease", metavar="D", help="How long a worker may be out of touch. [default: 2s]")
 @click.option("--keep", metavar="D", help="How long finished tasks are listed. [default: 1d]")
 @click.option("--keep-failed", metavar="D", help="How long failed tasks are listed. [default: 30d]")
@@ -150,7 +152,7 @@ def _changes(named: Mapping[str, str], before: Json) -> Json:
         parts = dict(before.get(whole) or {})
         for field, (of, part) in _PART_OF.items():
             if of == whole and field in named:
-                parts[part] = _delays(named[field]) if part == "backoff" else value_of(named[field])
+                parts[part] = _PARTS.get(field, value_of)(named[field])
         changes[whole] = _without(parts, whole, named)
     return changes
 
@@ -160,14 +162,19 @@ _PART_OF = {
     "unique_key": ("unique", "key"),
     "attempts": ("retry", "attempts"),
     "backoff": ("retry", "backoff"),
+    "permanent_exit": ("retry", "permanent_exit_codes"),
+}
+_PARTS: Mapping[str, Callable[[str], Any]] = {
+    "backoff": lambda text: None if text == NONE else backoff(text),
+    "permanent_exit": lambda text: [] if text == NONE else exit_codes(text, "--permanent-exit"),
 }
 
 
 def _without(parts: Json, whole: str, named: Mapping[str, str]) -> Json | None:
     """`--unique none` takes the whole away; so does none for all of the parts that have an option."""
-    options = [field for field, (of, _) in _PART_OF.items() if of == whole]
     if named.get("unique") == NONE and whole == "unique":
         return None
+    options = [field for field, (of, _) in _PART_OF.items() if of == whole]
     return None if all(named.get(field) == NONE for field in options) else parts
 
 
@@ -179,12 +186,6 @@ def value_of(text: str) -> int | float | str | None:
         return int(text) if text.lstrip("-").isdigit() else float(text) if text.count(".") == 1 else text
     except ValueError:
         return text
-
-
-def _delays(text: str) -> str | list[str] | None:
-    if text == NONE:
-        return None
-    return text.split(",") if text[:1].isdigit() else text
 
 
 @queue.command()

@@ -98,7 +98,9 @@ def _defaults(one: Json) -> Iterator[tuple[str, str]]:
         key = one["unique"].get("key")
         yield "unique", plain(f"while {one['unique']['while']}" + (f", key {key}" if key else ""))
     if one["retry"] is not None:
-        yield "retry", plain(f"{one['retry']['attempts']} attempts, {_backoff_words(one['retry'])}")
+        codes = ", ".join(map(str, one["retry"]["permanent_exit_codes"]))
+        words = f"{one['retry']['attempts']} attempts, {_backoff_words(one['retry'])}"
+        yield "retry", plain(words) + (f", none after exit {codes}" if codes else "")
     if one["lease"] is not None:
         yield "lease", one["lease"]
     for field, usual in KEEP.items():

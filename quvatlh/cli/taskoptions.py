@@ -36,6 +36,8 @@ _FIELDS = (
     click.option("--expires", metavar="TIME|D", help="Fails when not started by then."),
     click.option("--timeout", metavar="D", help="Stopped when it runs longer."),
     click.option("--attempts", type=int, metavar="INT", help="How often it is tried. [default: 25]"),
+    click.option("--backoff", metavar="HOW", help="Until the next try: exponential, linear, constant, or waits as 10s,1m,10m."),
+    click.option("--permanent-exit", metavar="N,N", help="Exit statuses after which it is not tried again."),
     click.option("--unique", metavar="WHILE", help="At most one while queued, active or unfinished, or for a duration."),
     click.option("--unique-key", metavar="K", help="Key that --unique compares. [default: group, name, work, payload]"),
     click.option("--limit", type=int, metavar="INT", help="At most so many of its name at once."),
@@ -80,8 +82,10 @@ def fields(given: Mapping[str, Any]) -> tuple[Task, Task]:
     task: Task = {name: value for name, value in given.items() if name in _PLAIN and value is not None}
     if given["tags"]:
         task["tags"] = list(given["tags"])
-    if given["attempts"] is not None:
-        task["retry"] = {"attempts": given["attempts"]}
+    retry = {"attempts": given["attempts"], "backoff": backoff(given["backoff"])}
+    retry["permanent_exit_codes"] = exit_codes(given["permanent_exit"], "--permanent-exit")
+    if any(value is not None for value in retry.values()):
+        task["retry"] = {name: value for name, value in retry.items() if value is not None}
     if given["unique"] is not None or given["unique_key"] is not None:
         pair = {"while": given["unique"], "key": given["unique_key"]}
         task["unique"] = {name: value for name, value in pair.items() if value is not None}
@@ -90,6 +94,19 @@ def fields(given: Mapping[str, Any]) -> tuple[Task, Task]:
     task |= {"stop": _stop(given["stop"])} if given["stop"] is not None else {}
     task |= _notify(given["notify"], given["notify_on"])
     return task | _payload(given["payload"], given["payload_file"]), _surroundings(given)
+
+
+def backoff(given: str | None) -> str | list[str] | None:
+    """A word, or waits with commas."""
+    return given.split(",") if given is not None and given[:1].isdigit() else given
+
+
+def exit_codes(given: str | None, option: str) -> list[int] | None:
+    if given is None:
+        return None
+    if not re.fullmatch(r"-?\d{1,9}(,-?\d{1,9})*", given, re.ASCII):
+        raise click.BadParameter(f"{given!r} is not exit statuses, such as 2 or 64,65", param_hint=option)
+    return [int(code) for code in given.split(",")]
 
 
 _PLAIN = frozenset(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -25,8 +26,9 @@ from quvatlh.service.state import State
 from quvatlh.service.traffic import QUANTILES, Rates, Traffic
 from quvatlh.service.writes import Writes
 
-DISCIPLINES: Final = ("priority", "fifo", "sfq")
 COUNTED: Final[tuple[TaskState, ...]] = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
+SLICE: Final = 50
+"""Queues made ready to be told between two turns of the loop: some milliseconds."""
 NUMBERED_MAX: Final = 100
 """Queues that have lines of their own in /metrics; each has twenty."""
 OTHERS: Final = "/others"
@@ -43,16 +45,13 @@ class Queues:
         traffic: Traffic,
         state: State,
         clock: Clock,
-        disciplines: Callable[[], Collection[str]] = lambda: DISCIPLINES,
     ) -> None:
-        """`disciplines`: those that a queue may have now."""
         self._reads = reads
         self._writes = writes
         self._bulks = bulks
         self._traffic = traffic
         self._state = state
         self._clock = clock
-        self._disciplines = disciplines
 
     # --- queues ---
 
@@ -71,7 +70,11 @@ class Queues:
             return found, queries.count_queues(db), len(found) < len(names)
 
         views, total, more = await self._reads.read(call, query)
-        items = [self._record(view) for view in views]
+        items: list[Json] = []
+        for view in views:
+            items.append(self._record(view))
+            if len(items) % SLICE == 0:
+                await asyncio.sleep(0)
         return Page(items, _cursor_of(views[-1].name) if more else None, total)
 
     async def queue(self, call: Call, name: str) -> Json:
@@ -83,13 +86,11 @@ class Queues:
 
     async def put_queue(self, call: Call, name: str, settings: Json) -> Json:
         wanted = _convert(settings, QueueSettings)
-        self._check_discipline(wanted.discipline)
         await self._writes.write(call, asks.Do(c.PutQueue(name, wanted)))
         return await self.queue(call, name)
 
     async def patch_queue(self, call: Call, name: str, changes: Json) -> Json:
         wanted = _convert(changes, c.QueueChanges)
-        self._check_discipline(wanted.discipline)
         await self._writes.write(call, asks.Do(c.PatchQueue(name, wanted)))
         return await self.queue(call, name)
 
@@ -109,12 +110,6 @@ class Queues:
         return self._bulks.start(
             call, wanted, lambda ids: c.PurgeQueue(name, wanted.state, ids=tuple(ids)), count or BATCH_MAX + 1
         )
-
-    def _check_discipline(self, name: object) -> None:
-        known = self._disciplines()
-        if isinstance(name, str) and name not in known:
-            error = FieldError("discipline", f"there is no discipline {name}: it is one of {', '.join(known)}")
-            raise Rejected("invalid", "unknown discipline", [error])
 
     def _record(self, view: QueueView) -> Json:
         settings: Json = msgspec.to_builtins(msgspec.structs.asdict(view.settings))

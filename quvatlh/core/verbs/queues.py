@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
@@ -18,6 +19,8 @@ from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.unit import GONE_SELECT, Gone, Unit
 from quvatlh.core.verbs import ending
 from quvatlh.core.verbs.classes import find_class
+
+_DISCIPLINES: Final = ("priority", "fifo", "sfq")
 
 
 def put_queue(unit: Unit, command: PutQueue) -> Ok | Rejection:
@@ -37,6 +40,10 @@ def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:
         error = FieldError("class", f"there is no class named {settings.class_}")
         return Rejection("invalid", "unknown class", (error,))
     queue = unit.queues.get(name)
+    if (queue is None or queue.settings.discipline != settings.discipline) and settings.discipline not in _DISCIPLINES:
+        known = ", ".join(_DISCIPLINES)
+        error = FieldError("discipline", f"there is no discipline {settings.discipline}; it is one of {known}")
+        return Rejection("invalid", "unknown discipline", (error,))
     if queue is None:
         unit.queues.make(name, settings, unit.now)
     else:

@@ -366,7 +366,7 @@ class Keeper:
 
     def _arm_by(self, at_s: float) -> None:
         """It is armed already, nearly always."""
-        left_s = max(0.0, min(at_s - self._clock.boot(), LOOK_S_MAX))
+        left_s = max(LOOK_S_MIN, min(at_s - self._clock.boot(), LOOK_S_MAX))
         if self._timer is None or self._timer.when() > self._loop.time() + left_s:
             self._arm()
 
