@@ -90,20 +90,15 @@ class Run:
     ended: bool = False
 
 
-async def _masters_die(nodes: Cluster) -> int:
-    killed = 0
-    try:
-        while True:
-            await asyncio.sleep(MASTER_S)
-            master = await nodes.master(within_s=60.0)
-            master.strike()
-            killed += 1
-            await master.ended()
-            await asyncio.sleep(0.5)
-            await nodes.start()
-    except asyncio.CancelledError:
+async def _masters_die(nodes: Cluster, killed: list[str]) -> None:
+    while True:
+        await asyncio.sleep(MASTER_S)
+        master = await nodes.master(within_s=60.0)
+        master.strike()
+        killed.append(master.name)
+        await master.ended()
+        await asyncio.sleep(0.5)
         await nodes.start()
-        return killed
 
 
 async def _workers_die(crew: Crew) -> None:
@@ -118,6 +113,7 @@ async def test_nothing_is_lost_or_owned_twice_though_masters_and_workers_are_kil
 ) -> None:
     count = times(TASKS)
     chance = random.Random(7)
+    masters: list[str] = []
     async with daemons(tmp_path / "nodes", QUVATLH_WORKER_SLOTS="0") as nodes:
         crew = Crew(tmp_path, [node.place.client for node in nodes.nodes])
         try:
@@ -135,13 +131,14 @@ async def test_nothing_is_lost_or_owned_twice_though_masters_and_workers_are_kil
                     for n in range(first, min(count, first + 200))
                 ]
                 await asks.add(nodes, many)
-            dying = [asyncio.create_task(_masters_die(nodes)), asyncio.create_task(_workers_die(crew))]
+            dying = [asyncio.create_task(_masters_die(nodes, masters)), asyncio.create_task(_workers_die(crew))]
             try:
                 await until(lambda: _all_ended(nodes, count), lambda: "all tasks have ended", END_S)
             finally:
                 for task in dying:
                     task.cancel()
-                masters, _ = await asyncio.gather(*dying, return_exceptions=True)
+                await asyncio.gather(*dying, return_exceptions=True)
+                await nodes.start()
             ended = [task for queue in QUEUES for task in await asks.tasks(nodes, f"queue={queue}")]
         finally:
             crew.end()
@@ -163,13 +160,14 @@ async def test_nothing_is_lost_or_owned_twice_though_masters_and_workers_are_kil
     ]
     again = sum(len(its) > 1 for its in runs.values())
     print(
-        f"\n{count} tasks, masters killed {masters}, workers killed {crew.killed}: {dict(states)}; begun again {again}, "
+        f"\n{count} tasks, masters killed {len(masters)}, workers killed {crew.killed}: {dict(states)}; begun again {again}, "
         f"lost {len(lost) + count - len(ended)}, overlaps {len(overlaps)}, at-most-once begun twice {len(twice)}"
     )
     assert len(ended) == count
     assert lost == []
     assert overlaps == []
     assert twice == []
+    assert masters
     assert crew.killed > 0
 
 
