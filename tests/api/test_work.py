@@ -25,6 +25,10 @@ GOOD: list[tuple[Any, dict[str, Any]]] = [
         {"python": "pkg.mod:fn", "args": [1], "kwargs": {"a": None}, "environment": "v1"},
     ),
     ({"pull": True}, {"pull": True}),
+    (
+        {"warm": {"environment": "e", "call": "Job", "args": [1]}},
+        {"warm": {"environment": "e", "call": "Job", "args": [1]}},
+    ),
     ({"http": {"url": "http://x/"}, "env": {"A": 1}}, {"http": {"url": "http://x/"}, "env": {"A": "1"}}),
 ]
 
@@ -48,6 +52,17 @@ BAD: list[tuple[Any, list[str], str]] = [
     ({"command": ["x"], "rlimits": {"nofiles": 1}}, [".rlimits.nofiles"], "did you mean nofile?"),
     ({"command": ["x"], "args": [1]}, [".args"], "goes with python only"),
     ({"python": "no colon"}, [".python"], "must be pkg.mod:function"),
+    ({"warm": {"call": "Job"}}, [".warm.environment"], "is required"),
+    (
+        {"warm": {"environment": "e", "call": "Job", "arg": 1}},
+        [".warm.arg"],
+        "is not a known field; did you mean args?",
+    ),
+    (
+        {"warm": {"environment": "e", "call": "Job"}, "cwd": "/"},
+        [".cwd"],
+        "belongs to the environment of a warm process",
+    ),
     ({"http": {"a": "x" * 200_000}}, [".http"], "at most 131072"),
     ("command: [a", [""], "line 2, column 1"),
     ("- a", [], "must be YAML text or an object, not a list"),

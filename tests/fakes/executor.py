@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from quvatlh.ports import (
     ActionFinished,
+    ActionProgress,
     ActionSpec,
     ActionStarted,
     Clock,
@@ -82,6 +83,15 @@ class FakeProcess:
         elif exit_code:
             error = RunError("exit", f"exit status {exit_code}")
         self._finish(self.held[action_id], None if signal else exit_code, signal, error)
+
+    def answer(self, action_id: str, error: RunError | None = None, result: bytes | None = None) -> None:
+        """The call ends."""
+        self._finish(self.held[action_id], None, None, error, result)
+
+    def say(self, action_id: str, percent: int, text: str) -> None:
+        """The call says how far it is."""
+        if self.daemon is not None:
+            self.daemon.told(ActionProgress(action_id, percent, text))
 
     def write(self, action_id: str, data: bytes) -> None:
         """The action writes to its standard output."""
@@ -225,7 +235,14 @@ class FakeProcess:
             if self.daemon is not None:
                 self.daemon.told(held.started)
 
-    def _finish(self, held: Held, exit_code: int | None, signal: str | None, error: RunError | None) -> None:
+    def _finish(
+        self,
+        held: Held,
+        exit_code: int | None,
+        signal: str | None,
+        error: RunError | None,
+        result: bytes | None = None,
+    ) -> None:
         started = None if held.started is None else held.started.started_at_ms
         tail = held.stdout[-4096:].decode(errors="replace")
         held.finished = ActionFinished(
@@ -239,6 +256,7 @@ class FakeProcess:
             0,
             started,
             self._clock.wall_ms(),
+            result=result,
         )
         held.waits = False
         if held.forgotten:
@@ -426,7 +444,7 @@ class FakeExecutor:
 
     # --- what the executor does ---
 
-    def told(self, event: ActionStarted | ActionFinished) -> None:
+    def told(self, event: ActionStarted | ActionProgress | ActionFinished) -> None:
         """It arrives a little later, in order, and not at all at who has let go."""
         asyncio.get_running_loop().call_soon(self._hear, self._process, event)
 
@@ -437,7 +455,7 @@ class FakeExecutor:
     def lost(self, why: str) -> None:
         asyncio.get_running_loop().call_soon(self._gone, self._process, why)
 
-    def _hear(self, teller: FakeProcess | None, event: ActionStarted | ActionFinished) -> None:
+    def _hear(self, teller: FakeProcess | None, event: ActionStarted | ActionProgress | ActionFinished) -> None:
         if teller is None or teller is not self._process:
             return
         if isinstance(event, ActionFinished):
@@ -446,6 +464,8 @@ class FakeExecutor:
         for listener in self._listeners:
             if isinstance(event, ActionStarted):
                 listener.started(event)
+            elif isinstance(event, ActionProgress):
+                listener.progressed(event)
             else:
                 listener.finished(event)
 

@@ -60,6 +60,29 @@ async def test_calls_beyond_the_slots_that_do_not_begin_soon_come_back(impatient
     assert [code(await calls.end(name)) for name in long] == [None, None]
 
 
+async def test_calls_behind_one_that_is_long_for_once_come_back_unstarted(impatient: Calls, tmp_path: Path) -> None:
+    calls, mark = impatient, tmp_path / "mark"
+    for _ in range(3):
+        await calls.value("jobs:writes", str(tmp_path / "other"), 0)
+    long = calls.start("jobs:writes", str(tmp_path / "other"), 1.0, width=1)
+    behind = [calls.start("jobs:writes", str(mark), 0, width=1) for _ in range(3)]
+    assert [code(await calls.end(name)) for name in behind] == ["stale"] * 3
+    assert code(await calls.end(long)) is None
+    await healthy(calls)
+    assert not mark.exists(), "it has run, and runs again elsewhere"
+
+
+async def test_a_call_behind_another_is_stopped_without_harm_to_that(calls: Calls) -> None:
+    for _ in range(3):
+        await calls.value("jobs:rest", 0)
+    long = calls.start("jobs:rest", 0.6, width=1)
+    behind = calls.start("jobs:rest", 0, width=1)
+    await asyncio.sleep(0.05)
+    calls.stop(behind, 0)
+    assert code(await calls.end(behind)) == "stopped"
+    assert code(await calls.end(long)) is None
+
+
 async def test_commands_take_of_the_same_slots(impatient: Calls) -> None:
     calls = impatient
     command = calls.start("jobs:noop", width=2)

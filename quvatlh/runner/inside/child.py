@@ -120,6 +120,8 @@ class Child:
         self._writable.register(self._out, select.POLLOUT)
         self._rest = b""
         self._pending: deque[dict[str, Any] | None] = deque()
+        self._recalled: list[str] = []
+        """Taken back before they have begun, and not said yet."""
         self._unwanted: set[str] = set()
         """Asked to stop before they have begun."""
         self._functions: dict[str, Any] = {}
@@ -178,6 +180,16 @@ class Child:
                 running.cancel()
             else:
                 self._unwanted.add(name)
+        elif message["type"] == "recall" and self._alone is not None:
+            self._recall(message["id"])
+
+    def _recall(self, name: str) -> None:
+        """While another call has the process: what has not begun never will, and that is said."""
+        for message in self._pending:
+            if message is not None and message["id"] == name:
+                self._pending.remove(message)
+                self._recalled.append(name)
+                return
 
     def _signalled(self, _number: int, _frame: Any) -> None:
         """There is news, and whatever runs may not look for it by itself."""
@@ -186,6 +198,7 @@ class Child:
         else:
             self._feed(wait=False)
             self._remind()
+            self._say_recalled()
         alone = self._alone
         if alone is not None and alone.stopping and not alone.is_seen:
             alone.is_seen = True
@@ -307,6 +320,7 @@ class Child:
             self.say({**said, "drained": time.monotonic_ns()})
 
     def _after(self, leaving: str) -> None:
+        self._say_recalled()
         if leaving:
             self._ring()
             os._exit(0)
@@ -370,19 +384,33 @@ class Child:
     def say(self, message: dict[str, Any]) -> None:
         self._write(json.dumps(message).encode() + b"\n")
 
+    def _say_recalled(self) -> None:
+        """From wherever the process was: only if it was not just writing itself. It is asked again."""
+        if self._recalled and self._lock.acquire(blocking=False):
+            names, self._recalled = self._recalled, []
+            try:
+                data = b"".join(json.dumps({"type": "recalled", "id": name}).encode() + b"\n" for name in names)
+                self._push(data)
+            finally:
+                self._lock.release()
+            self._ring()
+
     def say_now(self, message: dict[str, Any]) -> None:
         self.say(message)
         self._ring()
 
     def _write(self, data: bytes) -> None:
         with self._lock:
-            view = memoryview(data)
-            while view:
-                try:
-                    view = view[os.write(self._out, view) :]
-                except BlockingIOError:
-                    self._ring()
-                    self._writable.poll()
+            self._push(data)
+
+    def _push(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._out, view) :]
+            except BlockingIOError:
+                self._ring()
+                self._writable.poll()
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -74,6 +74,8 @@ class CallRun:
         self.wish: RunError | None = None
         """Why it is being ended, once it is; the first reason counts."""
         self.kill_at_s: float | None = None
+        self.recalled_s = 0.0
+        """When it was last asked back."""
         self.outcome: tuple[RunError | None, bytes | None] | None = None
         """Known, and told once its process is no more."""
         self._directory = f"{outputs_dir}/{action.id}"

@@ -89,6 +89,11 @@ def stop(action_id: str) -> bytes:
     return _ENCODER.encode({"type": "stop", "id": action_id}) + b"\n"
 
 
+def recall(action_id: str) -> bytes:
+    """Of calls that stand behind others, which only our own children have: answered by `recalled`, unless it has begun."""
+    return _ENCODER.encode({"type": "recall", "id": action_id}) + b"\n"
+
+
 def read(line: bytes) -> Said:
     try:
         return _DECODER.decode(line)

@@ -35,6 +35,9 @@ TOLD_S: Final = 0.005
 STALE_S: Final = 0.25
 """A call that no slot became free for is given back."""
 
+RECALL_S: Final = 0.1
+"""For a child to give back what has not begun, where there is no other grace."""
+
 STALE: Final = RunError("stale", "no slot became free for it")
 
 
@@ -180,6 +183,8 @@ class Pool:
 
     def _turn(self, run: CallRun) -> None:
         run.began_s = self._loop.time()
+        if run.wish is not None and run.child is not None:  # asked to end while it still stood behind another
+            self._ask_to_stop(run.child, run)
 
     # --- a brood.Keepers ---
 
@@ -261,6 +266,9 @@ class Pool:
         elif kind == "progress" and said.id in child.given:
             percent = None if said.percent is None else max(0, min(100, said.percent))
             self._house.progressed(ActionProgress(said.id, percent, said.text))
+        elif kind == "recalled" and said.id in child.given:
+            run = child.given.pop(said.id)
+            self._end(run, run.wish or STALE)
         elif kind == "ready":
             self._is_ready(child, said)
         elif kind == "refused":
@@ -327,12 +335,27 @@ class Pool:
             self.withdraw(run)
             self._end(run, run.wish)
             return
+        if not child.is_shared and child.head is not run:  # it has not begun, and need not
+            grace_s = max(grace_s, RECALL_S)
+            self._recall(child, run)
         at_s = self._loop.time() + grace_s
         run.kill_at_s = at_s if run.kill_at_s is None else min(run.kill_at_s, at_s)
         if grace_s <= 0 and (child.is_shared or child.head is run):
             child.kill()
             return
+        if run.began_s is not None:
+            self._ask_to_stop(child, run)
+
+    @staticmethod
+    def _ask_to_stop(child: Child, run: CallRun) -> None:
         child.post(lines.stop(run.action.id))
+        child.flush()
+        child.nudge()
+
+    def _recall(self, child: Child, run: CallRun) -> None:
+        """Behind a call that takes its time: out of the child's hands again, if it has not begun meanwhile."""
+        run.recalled_s = self._loop.time()
+        child.post(lines.recall(run.action.id))
         child.flush()
         child.nudge()
 
@@ -399,6 +422,7 @@ class Pool:
 
     def _look_after(self, child: Child, run: CallRun, now_s: float) -> None:
         if run.began_s is None:
+            self._look_after_waiting(child, run, now_s)
             return
         for_s = now_s - run.began_s
         if for_s > TOLD_S:
@@ -408,5 +432,14 @@ class Pool:
         timeout_s = run.action.timeout_s
         if run.wish is None and timeout_s is not None and for_s > timeout_s:
             self.stop(run, run.action.grace_s, RunError("timeout", f"ran longer than {timeout_s:g} s"))
+        self._kill_in_time(child, run, now_s)
+
+    def _look_after_waiting(self, child: Child, run: CallRun, now_s: float) -> None:
+        if now_s - run.at_s > STALE_S and now_s - run.recalled_s > STALE_S:
+            self._recall(child, run)
+        self._kill_in_time(child, run, now_s)
+
+    @staticmethod
+    def _kill_in_time(child: Child, run: CallRun, now_s: float) -> None:
         if run.kill_at_s is not None and now_s >= run.kill_at_s and not child.killed:
             child.kill()

@@ -93,6 +93,12 @@ def rest(seconds: float) -> float:
     return seconds
 
 
+def writes(path: str, seconds: float) -> None:
+    time.sleep(seconds)
+    with open(path, "a") as file:
+        file.write("x")
+
+
 def tidy(path: str) -> NoReturn:
     try:
         current().progress(0, "begun")
