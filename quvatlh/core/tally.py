@@ -14,7 +14,7 @@ from quvatlh.core.limits import NO_LIMIT
 STATE: Final = "state"
 """(queue, state): tasks."""
 READY: Final = "ready"
-"""(queue, shape): tasks that may be awarded."""
+"""(queue, shape): tasks in the ready order."""
 KEPT: Final = "kept"
 """(queue, kept): finished tasks by what they are kept for."""
 PRIORITY: Final = "priority"
@@ -28,7 +28,13 @@ LIVE_WORKER: Final = "live_worker"
 LIVE_KEY: Final = "live_key"
 """(queue, key): live actions."""
 
+NAMED: Final = "named"
+"""(group and name, queue): ready tasks in lines of a limited name (lines.py)."""
+
 Counter = tuple[str, str, str | int]
+
+IN_LINE: Final = "pending, in a line"
+"""Stands for the state of a new task that is pending and not in the ready order."""
 
 _UPSERT = "INSERT INTO tally VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
 _DROP = "DELETE FROM tally WHERE scope = ? AND a = ? AND b = ? AND n = 0"
@@ -63,11 +69,14 @@ class Tally:
 
     def _sum_up(self) -> None:
         for (queue, state, priority, shape), n in self._new.items():
-            self.add(STATE, queue, state, n)
+            if state != IN_LINE:
+                self.add(STATE, queue, state, n)
             self.add(PRIORITY, "", priority, n)
             self.add(SHAPE, "", shape, n)
             if state == "pending":
                 self.add(READY, queue, shape, n)
+            elif state == IN_LINE:
+                self.add(STATE, queue, "pending", n)
         self._new.clear()
 
     def flush(self) -> None:

@@ -26,12 +26,13 @@ from quvatlh.core.model import (
     TimeMs,
     TokenScope,
     Unique,
+    Weight,
 )
 
 
 class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
     discipline: Name | UnsetType = UNSET
-    weight: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    weight: Weight | UnsetType = UNSET
     limit: Count | UnsetType | None = UNSET
     limit_per_key: Count | UnsetType | None = UNSET
     limit_per_worker: Count | UnsetType | None = UNSET
@@ -45,6 +46,7 @@ class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
     keep_failed: Keep | UnsetType = UNSET
     workers: Names | UnsetType = UNSET
     class_: Name | UnsetType | None = UNSET
+    key_weights: Annotated[dict[Name, Weight], Meta(max_length=limits.LIST_ITEMS_MAX)] | UnsetType = UNSET
 
 
 class PutQueue(Command, frozen=True, tag="put_queue"):

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 from quvatlh.core.limits import INTEGER_MAX
+from quvatlh.core.model import QueueSettings
 
 ENTRY_POINTS: Final = "quvatlh.disciplines"
 FAIR: Final = "sfq"
@@ -84,3 +85,9 @@ def rank(discipline: str, priority: int) -> int:
     if discipline in {"priority", FAIR}:
         return -priority
     return 0 if discipline in BUILT_IN else UNPLACED
+
+
+def rearranged(before: QueueSettings, after: QueueSettings) -> bool:
+    """Whether a change of settings gives waiting tasks another place or line (core/lines.py)."""
+    heads = (before.limit == 1) != (after.limit == 1)
+    return heads or (before.discipline, before.limit_per_key) != (after.discipline, after.limit_per_key)

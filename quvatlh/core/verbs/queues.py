@@ -19,7 +19,9 @@ from quvatlh.core.commands import (
     Rerank,
     SetRanks,
 )
+from quvatlh.core.lines import flows
 from quvatlh.core.model import FINISHED, HtbClass, QueueSettings, TaskState
+from quvatlh.core.plugins import unannounced
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Ok, Worked
 from quvatlh.core.transitions import TASK
@@ -48,14 +50,15 @@ def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:
         error = FieldError("class", f"there is no class named {settings.class_}")
         return Rejection("invalid", "unknown class", (error,))
     queue = unit.queues.get(name)
+    if queue is None or queue.settings.discipline != settings.discipline:
+        fault = unannounced(unit.db, settings.discipline)
+        if fault is not None:
+            error = FieldError("discipline", fault)
+            return Rejection("invalid", "unknown discipline", (error,))
     if queue is None:
         unit.queues.make(name, settings, unit.now)
     else:
-        before, queue.settings, queue.changed = queue.settings, settings, True
-        if (before.rate, before.burst) != (settings.rate, settings.burst):
-            queue.fill_up(unit.now)
-        if before.discipline != settings.discipline:
-            queue.rerank_from = 0
+        queue.change(settings, unit.now)
     unit.tell("queue.changed", name)
     return Ok()
 
@@ -69,6 +72,7 @@ def delete_queue(unit: Unit, command: DeleteQueue) -> Ok | Rejection:
     if tasks or unit.tally.get(tally.LIVE, command.name, ""):
         return Rejection("not_empty", f"queue {command.name} has {tasks} tasks: purge it first")
     unit.queues.drop(command.name)
+    unit.turns.drop(flows(command.name))
     unit.tell("queue.changed", command.name, "deleted")
     return Ok()
 
@@ -102,6 +106,9 @@ def _delete(unit: Unit, queue: str, state: TaskState, room: int) -> int:
     index = "ready = 1" if state == "pending" else "due_at IS NOT NULL"
     where = f"WHERE queue = ? AND {index} AND state = ? AND live = 0 ORDER BY seq LIMIT ?"
     tasks = unit.select_tasks(where, queue, state, room)
+    if state == "pending" and len(tasks) < room:
+        where = "WHERE queue = ? AND ready > 0 AND flow IS NOT NULL AND ready = 2 AND live = 0 LIMIT ?"
+        tasks += unit.select_tasks(where, queue, room - len(tasks))
     for task in tasks:
         was = copy(task)
         ending.finish_task(unit, task, "delete", None, None)
@@ -131,14 +138,16 @@ def rerank(unit: Unit, command: Rerank) -> Worked | Rejection:
 
 
 def _rerank(unit: Unit, queue: QueueState, limit: int) -> Worked:
-    unit.flush_tasks()
-    sql = "SELECT seq, priority FROM task WHERE queue = ? AND seq > ? AND kept IS NULL ORDER BY seq LIMIT ?"
-    rows = unit.db.execute(sql, (queue.name, queue.rerank_from, limit)).fetchall()
-    ranks = [(queue.rank(priority), seq) for seq, priority in rows]
-    unit.db.executemany("UPDATE task SET rank = ? WHERE seq = ?", ranks)
-    more = len(rows) == limit
-    queue.rerank_from, queue.changed = (rows[-1][0] if more else None), True
-    return Worked(len(rows), more)
+    where = "WHERE queue = ? AND seq > ? AND kept IS NULL ORDER BY seq LIMIT ?"
+    tasks = unit.select_tasks(where, queue.name, queue.rerank_from, limit)
+    for task in tasks:
+        was = copy(task)
+        task.rank = queue.rank(task.priority)
+        unit.line_up(task)
+        unit.store(task, was)
+    more = len(tasks) == limit
+    queue.rerank_from, queue.changed = (tasks[-1].seq if more else None), True
+    return Worked(len(tasks), more)
 
 
 def put_class(unit: Unit, command: PutClass) -> Ok | Rejection:

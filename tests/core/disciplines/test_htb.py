@@ -73,10 +73,10 @@ def shares(classes: dict[str, HtbClass], offered: dict[str, int]) -> dict[str, f
         for name, each in offered.items():
             waiting[name] = min(waiting[name] + each / 1000, 50.0)
         tree = Tree(classes, buckets=buckets, now_ms=now_ms)
-        while (name := market.next(tree, [name for name, n in waiting.items() if n >= 1])) is not None:
-            market.take(tree, name)
-            waiting[name] -= 1
-            begun[name] += now_ms >= 10_000
+        while (chosen := market.next(tree, [each for each, n in waiting.items() if n >= 1])) is not None:
+            market.take(tree, chosen)
+            waiting[chosen] -= 1
+            begun[chosen] += now_ms >= 10_000
         buckets = tree._buckets
     return {name: n / SECONDS for name, n in begun.items()}
 
@@ -168,8 +168,9 @@ def test_no_class_passes_its_ceiling_and_none_waits_below_its_rate_while_there_i
                 tree.give_back(name, need)
             able = chance.sample(leaves, chance.randint(1, len(leaves)))
             need = chance.choice([1, 1, 1, 2])
-            name = market.next(tree, able, need) or ""
-            if name:
+            chosen = market.next(tree, able, need)
+            if chosen is not None:
+                name = chosen
                 lenders = [lender for each in able if (lender := tree.lender(each, need)) is not None]
                 assert tree.lender(name, need) in lenders
                 market.take(tree, name, need)
