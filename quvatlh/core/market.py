@@ -46,6 +46,18 @@ def ready_tasks(
     return [task_row(row) for row in (*equals, *others)]
 
 
+def line_tasks(
+    db: sqlite3.Connection, first: TaskRow, *, limit: int, after: tuple[int, int] | None = None
+) -> list[TaskRow]:
+    """The next ones in the line of a task; `after` is the (turn, seq) of the last one seen."""
+    sql = f"{TASK_SELECT} WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? AND "
+    line = (first.flow, first.queue, first.shape)
+    turn, seq = after or (-limits.INTEGER_MAX - 1, 0)
+    equals = db.execute(f"{sql} turn = ? AND seq > ? ORDER BY seq LIMIT ?", (*line, turn, seq, limit)).fetchall()
+    others = db.execute(f"{sql} turn > ? ORDER BY turn, seq LIMIT ?", (*line, turn, limit - len(equals)))
+    return [task_row(row) for row in (*equals, *others)]
+
+
 def next_due_ms(db: sqlite3.Connection) -> int | None:
     """When time changes something next: a task due, a task that expires, a schedule's slot."""
     sql = (

@@ -1,0 +1,103 @@
+"""Which queue is next: classes first, as the tree lends (core/disciplines/htb.py), then queues without a class by weight.
+
+The tags are those of the tables, moved on by what is under way and by what the round gives out, as apply will move them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from quvatlh.core.disciplines.htb import Lender, Tree
+from quvatlh.core.rows import TaskRow
+from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
+from quvatlh.service.lanes import Lane
+
+
+class Root:
+    """Of a round."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._holds = lanes[0].holds if lanes else None
+        self._heap: list[tuple[int, str, Lane]] = []
+        self._classed: dict[str, list[Lane]] = {}
+        self._held_up = False
+        """Something could start, but for its class."""
+        for lane in lanes:
+            name = lane.queue.settings.class_
+            if name is None or lane.holds.tree is None:
+                self._heap.append((0, lane.queue.name, lane))
+            else:
+                self._classed.setdefault(name, []).append(lane)
+        if self._heap:
+            self._turns.known(QUEUES, [name for _, name, _ in self._heap])
+            self._heap = [(self._turns.start_tag(QUEUES, name), name, lane) for _, name, lane in self._heap]
+            heapq.heapify(self._heap)
+
+    def next(self) -> Lane | None:
+        """The lane whose turn it is; it stays so until it was charged or dropped."""
+        lane = self._next_classed() if self._classed else None
+        return lane or (self._heap[0][2] if self._heap else None)
+
+    def took(self, lane: Lane, task: TaskRow, times: int) -> None:
+        for _ in range(times):
+            lane.holds.charge(task, lane.queue.settings)
+        if self._heap and self._heap[0][2] is lane:
+            place = (self._turns.start_tag(QUEUES, lane.queue.name), lane.queue.name, lane)
+            heapq.heapreplace(self._heap, place)
+
+    def drop(self, lane: Lane) -> None:
+        """It has nothing more in this round."""
+        if self._heap and self._heap[0][2] is lane:
+            heapq.heappop(self._heap)
+            return
+        name = lane.queue.settings.class_ or ""
+        self._classed[name].remove(lane)
+        if not self._classed[name]:
+            del self._classed[name]
+
+    def _next_classed(self) -> Lane | None:
+        """The lowest level, the highest priority, the least tags: of the class with its lender, of the queue in it."""
+        best: tuple[tuple[int, int, int, str], Lane] | None = None
+        for name in list(self._classed):
+            found = self._of_class(name)
+            if found is not None:
+                lender, lane = found
+                tag = self._turns.start_tag(lent_by(lender.scope), name)
+                place = (lender.level, -self._tree.classes[name].priority, tag, name)
+                if best is None or place < best[0]:
+                    best = (place, lane)
+        return None if best is None else best[1]
+
+    def _of_class(self, name: str) -> tuple[Lender, Lane] | None:
+        """The queue whose turn it is, of those whose head the tree lends for; those with nothing left are dropped."""
+        found: list[tuple[int, str, Lender, Lane]] = []
+        for lane in list(self._classed[name]):
+            head = lane.next()
+            if head is None:
+                self.drop(lane)
+                continue
+            lender = self._tree.lender(name, head[0].slots)
+            self._held_up = self._held_up or lender is None
+            if lender is not None:
+                tag = self._turns.start_tag(of_class(name), lane.queue.name)
+                found.append((tag, lane.queue.name, lender, lane))
+        return min(found)[2:] if found else None
+
+    def free_at_ms(self) -> int | None:
+        """When a class of starts that is held up may start something."""
+        if not self._held_up:
+            return None
+        waits = [self._tree.free_at(name) for name in self._classed if self._tree.classes[name].of == "starts"]
+        return min(waits, default=None)
+
+    @property
+    def _turns(self) -> Turns:
+        assert self._holds is not None
+        return self._holds.turns
+
+    @property
+    def _tree(self) -> Tree:
+        assert self._holds is not None
+        assert self._holds.tree is not None
+        return self._holds.tree
