@@ -267,6 +267,70 @@ def test_a_million_waiting_tenants_leave_no_tags_behind(table: Table) -> None:
     assert table.db.execute("SELECT count(*) FROM turn").fetchone()[0] <= 2
 
 
+# --- explain ---
+
+
+def positions(table: Table, ids: list[str]) -> list[int | None]:
+    found = []
+    for id_ in ids:
+        facts = market.explain_facts(table.db, id_, table.now)
+        assert facts is not None
+        found.append(facts.position)
+    return found
+
+
+def test_the_place_of_a_task_is_how_many_start_before_it(tmp_path: Path) -> None:
+    """Exact by priority and for flows that cost the same; each other flow may be one off otherwise."""
+    for seed in range(12):
+        chance = random.Random(seed)
+        (tmp_path / str(seed)).mkdir()
+        with Table(tmp_path / str(seed)) as table:
+            table.worker()
+            discipline = chance.choice(["priority", "fifo", "sfq"])
+            weights = {key: chance.randint(1, 3) for key in "abc"}
+            table.do(c.PatchQueue("default", QueueChanges(discipline=discipline, key_weights=weights)))
+            ids = [
+                table.add(
+                    f"t{n}", key=chance.choice("abc"), priority=0 if discipline == "sfq" else chance.randint(0, 2)
+                )
+                for n in range(25)
+            ]
+            for _ in range(5):
+                table.award(seen(table)[0])
+            waiting = [id_ for id_ in ids if table.state(id_) == "pending"]
+            told = dict(zip(waiting, positions(table, waiting), strict=True))
+            order: list[str] = []
+            while names := seen(table):
+                order.append(names[0])
+                table.award(names[0])
+            off = {id_: abs((told[id_] or 0) - n) for n, id_ in enumerate(order)}
+            assert max(off.values()) <= (2 if discipline == "sfq" else 0), (seed, off)
+
+
+def test_those_in_one_line_are_behind_each_other(table: Table) -> None:
+    table.do(c.PatchQueue("default", QueueChanges(limit_per_key=1)))
+    ids = [table.add(f"t{n}", key="x") for n in range(4)]
+    assert positions(table, ids) == [0, 1, 2, 3]
+    table.award("t0")
+    assert positions(table, ids[1:]) == [0, 1, 2]
+
+
+def test_the_head_and_the_full_class_are_named(table: Table) -> None:
+    table.do(c.PatchQueue("default", QueueChanges(limit=1)))
+    table.add("head", tags=["gpu"])
+    table.add("second")
+    facts = market.explain_facts(table.db, "second", table.now)
+    assert facts is not None
+    assert (facts.held_by, facts.holders) == (("head",), ("head",))
+    table.do(c.PutClass("root", HtbClass(None, 1000)))
+    table.do(c.PatchQueue("classed", QueueChanges(class_="root")))
+    table.award(table.add("first", queue="classed"))
+    table.add("later", queue="classed")
+    facts = market.explain_facts(table.db, "later", table.now)
+    assert facts is not None
+    assert facts.held_by == ("class root",)
+
+
 # --- plug-ins ---
 
 
