@@ -12,6 +12,7 @@ Which one is visible follows from the tables alone: `refill` makes it so for eve
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from quvatlh.core import limits, tally
@@ -88,15 +89,20 @@ class Lines:
         self._db: sqlite3.Connection = unit.db
         self._visible: dict[Line, int | None] = {}
         """Touched lines, and who of them was in the ready order before."""
+        self._shown: list[tuple[int, int]] = []
         self._first_of_new: set[Line] = set()
         """Lines that were empty and have nothing new."""
 
     def of(self, task: TaskRow) -> Line | None:
         return None if task.flow is None else Line(task.flow, task.queue, task.shape)
 
-    def touch(self, line: Line) -> None:
-        """Before anything of it changes."""
-        if line not in self._visible:
+    def touch(self, line: Line, visible: int | None = None) -> None:
+        """Before anything of it changes; `visible` is who of it is in the ready order, where that is known."""
+        if line in self._visible:
+            return
+        if visible is not None:
+            self._visible[line] = visible
+        else:
             first = self._first(line)
             self._visible[line] = first.seq if first is not None and first.ready == VISIBLE else None
             if first is None:
@@ -123,21 +129,33 @@ class Lines:
         if line.flow.startswith(_NAME):
             self._unit.tally.add(tally.NAMED, _names(group, name), line.queue, 1)
 
-    def count_changes(self, queue: str, key: str | None, named: tuple[str, str] | None) -> None:
-        """Live actions of a key or name begin or end to count."""
+    def know(self, keys: Mapping[str, Collection[str | None]]) -> None:
+        """By queue: what will be asked of these keys, read at once."""
+        for queue, several in keys.items():
+            state = self._unit.queues.get(queue)
+            if state is None or not by_flow(state.settings):
+                continue
+            if state.settings.limit_per_key is not None:
+                self._unit.tally.know(tally.LIVE_KEY, queue, {key for key in several if key is not None})
+            if state.settings.discipline == FAIR:
+                self._unit.turns.know(flows(queue), {key or "" for key in several})
+
+    def count_changes(self, queue: str, key: str | None, named: tuple[str, str] | None, n: int) -> None:
+        """So many live actions more count for a key and a name, or less: have been counted. Of a key only those matter
+        that make it full, or not full any more."""
         if key is not None:
             state = self._unit.queues.get(queue)
-            if state is not None and state.settings.limit_per_key is not None and by_flow(state.settings):
-                self.touch_flow(queue, _KEY + key)
+            most = None if state is None or not by_flow(state.settings) else state.settings.limit_per_key
+            if most is not None:
+                live = self._unit.tally.get(tally.LIVE_KEY, queue, key)
+                if (live >= most) != (live - n >= most):
+                    self.touch_key(queue, key)
         if named is not None:
             self._touch_named(_names(*named))
 
     def touch_key(self, queue: str, key: str | None) -> None:
-        """The flow's tag has moved: so have the places of its first ones."""
-        self.touch_flow(queue, _KEY + (key or ""))
-
-    def touch_flow(self, queue: str, flow: str) -> None:
-        """All lines of it: one a shape."""
+        """All lines of a key: one a shape."""
+        flow = _KEY + (key or "")
         shape = -1
         while (row := self._db.execute(_SHAPES, (queue, flow, shape)).fetchone()) is not None:
             shape = row[0]
@@ -163,15 +181,17 @@ class Lines:
                 self._hide(line, before)
             if wanted and first is not None:
                 self._show(line, first)
+        self._db.executemany("UPDATE task SET ready = 1, rank = ? WHERE seq = ?", self._shown)
+        self._shown.clear()
 
     def _show(self, line: Line, first: First) -> None:
         rank = self.rank(line.queue, first.turn, first.key)
         if first.ready == VISIBLE:
             rank = max(rank, first.rank) if self._is_fair(line.queue) else rank
             if rank != first.rank:
-                self._db.execute("UPDATE task SET rank = ? WHERE seq = ?", (rank, first.seq))
+                self._shown.append((rank, first.seq))
             return
-        self._db.execute("UPDATE task SET ready = 1, rank = ? WHERE seq = ?", (rank, first.seq))
+        self._shown.append((rank, first.seq))
         self._unit.tally.add(tally.READY, line.queue, line.shape, 1)
 
     def _hide(self, line: Line, seq: int) -> None:

@@ -31,8 +31,11 @@ class Ready(NamedTuple):
     tasks: int
 
 
-def ready(db: sqlite3.Connection) -> list[Ready]:
-    """Every (queue, shape) with something in it. From the counters: it costs what it returns."""
+def ready(db: sqlite3.Connection, queue: str | None = None) -> list[Ready]:
+    """Every (queue, shape) with something in it, or those of one queue. From the counters: it costs what it returns."""
+    if queue is not None:
+        sql = "SELECT a, b, n FROM tally WHERE scope = 'ready' AND a = ? ORDER BY a, b"
+        return [Ready(*row) for row in db.execute(sql, (queue,))]
     return [Ready(*row) for row in db.execute("SELECT a, b, n FROM tally WHERE scope = 'ready' ORDER BY a, b")]
 
 
@@ -56,6 +59,8 @@ def line_tasks(
     line = (first.flow, first.queue, first.shape)
     turn, seq = after or (-limits.INTEGER_MAX - 1, 0)
     equals = db.execute(f"{sql} turn = ? AND seq > ? ORDER BY seq LIMIT ?", (*line, turn, seq, limit)).fetchall()
+    if len(equals) == limit:
+        return [task_row(row) for row in equals]
     others = db.execute(f"{sql} turn > ? ORDER BY turn, seq LIMIT ?", (*line, turn, limit - len(equals)))
     return [task_row(row) for row in (*equals, *others)]
 

@@ -7,11 +7,13 @@ same, nobody has to send them, and a new master goes on where the old one stoppe
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 from quvatlh.core.disciplines.sfq import TAG_MAX, span
+from quvatlh.core.rows import json_list
 
+_TOGETHER_MIN: Final = 3
 QUEUES: Final = "queues"
 """The scope of queues without a class."""
 
@@ -68,13 +70,14 @@ class Turns:
             found = self._finish[scope, flow] = row[0] if row else 0
         return found
 
-    def known(self, scope: str, flows: Sequence[str]) -> None:
+    def know(self, scope: str, flows: Collection[str]) -> None:
         """Read what will be asked for, at once."""
         missing = [flow for flow in flows if (scope, flow) not in self._finish]
-        if len(missing) < 2:
+        if len(missing) < _TOGETHER_MIN:
             return
         self._finish.update(((scope, flow), 0) for flow in missing)
-        for flow, finish in self._db.execute("SELECT flow, finish FROM turn WHERE scope = ?", (scope,)):
+        sql = "SELECT flow, finish FROM turn WHERE scope = ? AND flow IN (SELECT value FROM json_each(?))"
+        for flow, finish in self._db.execute(sql, (scope, json_list(missing))):
             self._finish[scope, flow] = finish
 
     def drop(self, scope: str) -> None:

@@ -249,7 +249,7 @@ class Unit:
             self.names.add(action.grp, action.name, action.lim, n)
         if action.key is not None or action.name is not None:
             named = None if action.name is None else (action.grp, action.name)
-            self.lines.count_changes(action.queue, action.key, named)
+            self.lines.count_changes(action.queue, action.key, named, n)
 
     def forget(self, gone: Sequence[Gone]) -> None:
         """Finished tasks without live actions leave the table; chosen ids stay known."""

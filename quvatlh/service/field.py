@@ -167,7 +167,7 @@ class _Round:
         if not able or (policy and (view.name, number) not in self.offered):
             return None
         db, line = self._field.db, behind
-        rows = self._field.book.tasks(view.name, number) if policy else ready(db, view.name, number)
+        rows = self._field.book.tasks(view.name, number) if policy else ready(db, view, number, self._holds)
         if policy and view.settings.discipline == FAIR:
             rows = by_key(rows, self._holds)
         if head is not None:

@@ -6,6 +6,7 @@ Apply checks all of it again; what is known here is not proposed in vain, and is
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 from quvatlh.core import limits, tally
 from quvatlh.core.books import QueueState
@@ -13,7 +14,7 @@ from quvatlh.core.disciplines import FAIR
 from quvatlh.core.disciplines.htb import Tree
 from quvatlh.core.lines import flows
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 
 
@@ -63,6 +64,21 @@ class Holds:
             row = self._db.execute(sql, (scope, queue, b)).fetchone()
             found = self._live[scope, queue, b] = row[0] if row else 0
         return found
+
+    def know(self, queue: str, settings: QueueSettings, rows: Sequence[TaskRow]) -> None:
+        """Read what will be asked of these at once."""
+        if settings.discipline == FAIR:
+            self.turns.know(flows(queue), {row.key or "" for row in rows})
+        if settings.limit_per_key is None:
+            return
+        missing = [
+            row.key for row in rows if row.key is not None and (tally.LIVE_KEY, queue, row.key) not in self._live
+        ]
+        if missing:
+            self._live.update(((tally.LIVE_KEY, queue, key), 0) for key in missing)
+            sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
+            for key, n in self._db.execute(sql, (tally.LIVE_KEY, queue, json_list(missing))):
+                self._live[tally.LIVE_KEY, queue, key] = n
 
     def know_queues(self) -> None:
         """The counters of all queues that have any, at once."""

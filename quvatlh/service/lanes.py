@@ -41,6 +41,8 @@ class Stream:
         self._is_fair = queue.settings.discipline == FAIR
         self._heap: list[tuple[int, int, TaskRow]] = []
         self._lines: dict[str, Iterator[TaskRow]] = {}
+        self._gone: set[int] = set()
+        """Those in the heap that stand for whoever is behind them in their line: nobody asks before it is their turn."""
         self._is_open = True
         self._next()
 
@@ -48,6 +50,9 @@ class Stream:
         """First by rank, then by arrival; of those whose flow has been served meanwhile, the new place counts."""
         while self._is_open and self._heap:
             rank, _, row = self._heap[0]
+            if row.seq in self._gone:
+                self._follow(row)
+                continue
             place = max(rank, self._holds.start_tag(row)) if self._is_fair else rank
             if place > rank:
                 heapq.heapreplace(self._heap, (place, row.seq, row))
@@ -61,19 +66,33 @@ class Stream:
         return None
 
     def place(self) -> Place | None:
+        """Of the head."""
         row = self.head()
         return None if row is None else (self._heap[0][0], row.seq)
 
     def pass_over(self) -> None:
         """This task cannot be placed now, or has just been; the next of its line, or of its shape, may."""
-        _, _, row = self._heap[0]
-        self._drop()
-        if row.flow is not None:
-            line = self._lines.setdefault(row.flow, self._behind(row))
-            following = next(line, None)
-            if following is not None:
-                rank = self._holds.start_tag(following) if self._is_fair else following.turn
-                heapq.heappush(self._heap, (rank, following.seq, following))
+        rank, seq, row = self._heap[0]
+        if row.flow is None:
+            self._drop()
+            return
+        self._gone.add(seq)
+        heapq.heapreplace(self._heap, (max(rank, self._holds.start_tag(row)) if self._is_fair else rank, seq, row))
+        if seq == self._last:
+            self._next()
+        self._fill()
+
+    def _follow(self, gone: TaskRow) -> None:
+        """The next one of its line stands in its place."""
+        heapq.heappop(self._heap)
+        if self._holds.key_is_full(gone, self._queue.settings):
+            return
+        if gone.flow not in self._lines:
+            self._lines[gone.flow or ""] = self._behind(gone)
+        following = next(self._lines[gone.flow or ""], None)
+        if following is not None:
+            rank = self._holds.start_tag(following) if self._is_fair else following.turn
+            heapq.heappush(self._heap, (rank, following.seq, following))
 
     def close(self) -> None:
         """Nobody can take one of this shape now."""
@@ -135,14 +154,17 @@ class Lane:
             return None
         if self._entrants is None:
             self._entrants = self._load()
-        places = [(place, shape) for shape, each in self._entrants.items() if (place := each.rows.place()) is not None]
-        if not places:
-            return None
-        self._at = min(places)[1]
+        if len(self._entrants) == 1:
+            (self._at,) = self._entrants
+        else:
+            heads = self._entrants.items()
+            places = [(place, shape) for shape, each in heads if (place := each.rows.place()) is not None]
+            if not places:
+                return None
+            self._at = min(places)[1]
         entrants = self._entrants[self._at]
         row = entrants.rows.head()
-        assert row is not None
-        return row, self._of_workers(entrants)
+        return None if row is None else (row, self._of_workers(entrants))
 
     def _of_workers(self, entrants: Entrants) -> Entrants:
         """Without the workers that have as many of the queue as one may have."""
@@ -181,12 +203,13 @@ class HeadLane(Lane):
         self.room = 0
 
 
-def ready(db: sqlite3.Connection, queue: str, shape: int) -> Iterator[TaskRow]:
+def ready(db: sqlite3.Connection, queue: QueueView, shape: int, holds: Holds) -> Iterator[TaskRow]:
     """The ready order from the table, in pieces."""
     after: Place | None = None
     looked_at, size = 0, 4
     while looked_at < LOOKED_AT_MAX:
-        rows = market.ready_tasks(db, queue, shape, limit=size, after=after)
+        rows = market.ready_tasks(db, queue.name, shape, limit=size, after=after)
+        holds.know(queue.name, queue.settings, rows)
         yield from rows
         if len(rows) < size:
             return

@@ -30,7 +30,7 @@ class Root:
             else:
                 self._classed.setdefault(name, []).append(lane)
         if self._heap:
-            self._turns.known(QUEUES, [name for _, name, _ in self._heap])
+            self._turns.know(QUEUES, [name for _, name, _ in self._heap])
             self._heap = [(self._turns.start_tag(QUEUES, name), name, lane) for _, name, lane in self._heap]
             heapq.heapify(self._heap)
 

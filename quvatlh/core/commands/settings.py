@@ -96,6 +96,8 @@ class SetRanks(Command, frozen=True, tag="set_ranks"):
 
     queue: Name
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=limits.ADD_TASKS_MAX)]
+    discipline: Name | None = None
+    """Whose places they are: void once the queue has another."""
 
 
 class PutSchedule(Command, frozen=True, tag="put_schedule"):

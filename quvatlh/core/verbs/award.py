@@ -6,6 +6,7 @@ and workers, its rate, names, unique keys. What only placement knows (tags, adap
 
 from __future__ import annotations
 
+from collections import defaultdict
 from copy import copy
 from typing import Any
 
@@ -27,16 +28,20 @@ from quvatlh.core.unit import Unit
 def award(unit: Unit, command: Awards) -> Awarded:
     batch = _Batch(unit)
     tasks = unit.tasks([each.task for each in command.awards])
+    keys: defaultdict[str, set[str | None]] = defaultdict(set)
+    for task in tasks.values():
+        keys[task.queue].add(task.key)
+    unit.lines.know(keys)
     tokens: list[int] = []
     refused: dict[int, str] = {}
     for position, each in enumerate(command.awards):
-        task = tasks.get(each.task)
-        why = batch.refusal(task, each)
-        if why is not None or task is None:
+        awarded = tasks.get(each.task)
+        why = batch.refusal(awarded, each)
+        if why is not None or awarded is None:
             refused[position] = why or "not_found"
             tokens.append(0)
         else:
-            tokens.append(batch.take(task, each))
+            tokens.append(batch.take(awarded, each))
     batch.write()
     return Awarded(tuple(tokens), refused)
 
@@ -136,7 +141,7 @@ class _Batch:
         if name is not None:
             unit.names.add(task.grp, name, task.lim, 1)
         if task.key is not None or name is not None:
-            unit.lines.count_changes(task.queue, task.key, None if name is None else (task.grp, name))
+            unit.lines.count_changes(task.queue, task.key, None if name is None else (task.grp, name), 1)
         self._charge(queue, task)
         more = {"attempt": task.attempts, "lease_ms": lease_ms}
         unit.events.append(
@@ -153,7 +158,6 @@ class _Batch:
         if settings.discipline == FAIR:
             key = task.key or ""
             turns.serve(flows(queue.name), key, task.cost, settings.key_weights.get(key, 1))
-            self._unit.lines.touch_key(queue.name, task.key)
         if settings.class_ is None:
             turns.serve(QUEUES, queue.name, task.cost, settings.weight)
             return
@@ -170,11 +174,12 @@ class _Batch:
         if _is_plain(unit, task):
             unit.tally.add(tally.STATE, task.queue, "pending", -1)
             unit.tally.add(tally.STATE, task.queue, "claimed", 1)
-            if task.ready == VISIBLE:
+            visible = task.seq if task.ready == VISIBLE else None
+            if visible is not None:
                 unit.tally.add(tally.READY, task.queue, task.shape, -1)
             line = unit.lines.of(task)
             if line is not None:
-                unit.lines.touch(line)
+                unit.lines.touch(line, visible)
                 unit.lines.count(task, -1)
             self._jobs.append((token, worker, task.seq))
             task.state, task.ready, task.live = "claimed", 0, 1

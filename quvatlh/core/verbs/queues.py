@@ -119,6 +119,9 @@ def _delete(unit: Unit, queue: str, state: TaskState, room: int) -> int:
 
 def set_ranks(unit: Unit, command: SetRanks) -> Worked:
     """Of tasks that still wait in the queue; others have moved on meanwhile."""
+    queue = unit.queues.get(command.queue)
+    if command.discipline is not None and (queue is None or queue.settings.discipline != command.discipline):
+        return Worked(0, more=False)
     unit.flush_tasks()
     cursor = unit.db.executemany(
         "UPDATE task SET rank = ? WHERE seq = ? AND queue = ? AND kept IS NULL",
