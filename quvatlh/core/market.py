@@ -39,6 +39,11 @@ def ready(db: sqlite3.Connection, queue: str | None = None) -> list[Ready]:
     return [Ready(*row) for row in db.execute("SELECT a, b, n FROM tally WHERE scope = 'ready' ORDER BY a, b")]
 
 
+def ready_shapes(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    """(queue, shape) of all that has something ready, plainly: a round of the market asks it of every queue."""
+    return db.execute("SELECT a, b FROM tally WHERE scope = 'ready'").fetchall()
+
+
 def ready_tasks(
     db: sqlite3.Connection, queue: str, shape: int, *, limit: int, after: tuple[int, int] | None = None
 ) -> list[TaskRow]:

@@ -80,6 +80,14 @@ class Turns:
         for flow, finish in self._db.execute(sql, (scope, json_list(missing))):
             self._finish[scope, flow] = finish
 
+    def ahead(self, scope: str) -> tuple[int, dict[str, int]]:
+        """Virtual time, and who of the scope is ahead of it, with its tag."""
+        now = self.virtual(scope)
+        sql = "SELECT flow, finish FROM turn WHERE scope = ? AND finish > ?"
+        found: dict[str, int] = dict(self._db.execute(sql, (scope, now)).fetchall())
+        found.update({flow: tag for (within, flow), tag in self._finish.items() if within == scope and tag > now})
+        return now, found
+
     def drop(self, scope: str) -> None:
         """Nobody asks for it any more."""
         for table in ("turn", "virtual"):

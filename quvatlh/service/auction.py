@@ -143,7 +143,7 @@ class Auction:
         if not bids:
             return
         self._later_s = None
-        awards = tuple(self._matches(self._lanes(bids)))
+        awards = tuple(self._matches(self._root(bids)))
         if awards:
             task = asyncio.get_running_loop().create_task(self._propose(awards))
             self._proposals.add(task)
@@ -152,9 +152,8 @@ class Auction:
             self._look_in(AGAIN_S)
         self._set_alarm(self._later_s)
 
-    def _matches(self, lanes: Sequence[Lane]) -> Iterator[c.Award]:
+    def _matches(self, root: Root) -> Iterator[c.Award]:
         """The next task of whichever queue is next."""
-        root = Root(lanes)
         left = AWARDS_MAX
         while left > 0 and (lane := root.next()) is not None:
             found = lane.next()
@@ -226,11 +225,11 @@ class Auction:
         soon = [(begins, bid.name, bid) for bid in entrants.bids if (begins := bid.begins_ms(run_ms)) is not None]
         return min(soon)[2] if soon else None
 
-    def _lanes(self, bids: Sequence[Bid]) -> list[Lane]:
+    def _root(self, bids: Sequence[Bid]) -> Root:
         self._rows = {seq: row for seq, row in self._rows.items() if seq in self._under_way}
         under_way = [(row, [worker for worker, _ in self._under_way[seq]]) for seq, row in self._rows.items()]
         unwanted = self._under_way.keys() | self._passed
-        return self._field.lanes(bids, under_way, unwanted, self._now_ms(), self._look_in)
+        return self._field.root(bids, under_way, unwanted, self._now_ms(), self._look_in)
 
     async def _propose(self, awards: tuple[c.Award, ...]) -> None:
         try:

@@ -27,6 +27,7 @@ from quvatlh.service.lanes import Entrants, HeadLane, Lane, Stream, alone, behin
 from quvatlh.service.offers import Book
 from quvatlh.service.placing import may
 from quvatlh.service.presence import Presence
+from quvatlh.service.root import Root
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
@@ -51,45 +52,43 @@ class Field:
         else:
             self._settings.pop(queue, None)
 
-    def lanes(
+    def root(
         self,
         bids: Sequence[Bid],
         under_way: Iterable[tuple[TaskRow, Sequence[str]]],
         unwanted: AbstractSet[int],
         now_ms: int,
         look_in: Callable[[float], None],
-    ) -> list[Lane]:
+    ) -> Root:
         """`under_way`: tasks that are proposed, with their workers; `unwanted`: those and the ones that were refused."""
-        holds = Holds(self._state.db, Turns(self._state.db), now_ms)
+        db = self._state.db
+        holds = Holds(db, Turns(db), now_ms)
         holds.know_queues()
-        round_ = _Round(self, holds, bids, unwanted)
-        found = []
-        waiting = self._waiting(round_.offered)
-        if any(self.settings(queue).class_ is not None for queue in waiting):
-            holds.tree = read_tree(self._state.db, now_ms)
+        shapes: dict[str, list[int]] = {}
+        for queue, number in market.ready_shapes(db):
+            shapes.setdefault(queue, []).append(number)
+        settings = self._known(shapes)
+        if any(each.class_ is not None for each in settings.values()):
+            holds.tree = read_tree(db, now_ms)
         for row, workers in under_way:
-            settings = self.settings(row.queue)
+            known = self.settings(row.queue)
             for worker in workers:
-                holds.took(row, settings, worker)
-                holds.charge(row, settings)
-        for queue, shapes in waiting.items():
-            settings = self.settings(queue)
-            room = self._room(queue, settings, holds, now_ms, look_in)
-            if room > 0:
-                view = QueueView(queue, settings, {}, 0, None, None, reranking=False)
-                found.append(round_.lane(view, room, shapes))
-        return found
+                holds.took(row, known, worker)
+                holds.charge(row, known)
+        round_ = _Round(self, holds, bids, unwanted)
 
-    def _waiting(self, offered: AbstractSet[tuple[str, int]]) -> Mapping[str, dict[int, Shape]]:
-        """Shapes with something ready by queue; those with a policy if anybody bids, or if a head may be among them."""
-        found: dict[str, dict[int, Shape]] = {}
-        for queue, number, _ in market.ready(self._state.db):
-            shape = self._shapes.get(number)
-            if shape is None:
-                continue
-            if shape.policy is None or (queue, number) in offered or self.settings(queue).limit == 1:
-                found.setdefault(queue, {})[number] = shape
-        return found
+        def make(queue: str) -> Lane | None:
+            room = self._room(queue, settings[queue], holds, now_ms, look_in)
+            fit = round_.shapes(queue, settings[queue], shapes[queue]) if room > 0 else {}
+            if not fit:
+                return None
+            return round_.lane(QueueView(queue, settings[queue], {}, 0, None, None, reranking=False), room, fit)
+
+        return Root(holds, {queue: each.class_ for queue, each in settings.items()}, make)
+
+    def _known(self, queues: Iterable[str]) -> dict[str, QueueSettings]:
+        known = self._settings
+        return {queue: known[queue] if queue in known else self.settings(queue) for queue in queues}
 
     def _room(
         self, queue: str, settings: QueueSettings, holds: Holds, now_ms: int, look_in: Callable[[float], None]
@@ -119,6 +118,9 @@ class Field:
     def db(self) -> sqlite3.Connection:
         return self._state.db
 
+    def shape(self, number: int) -> Shape | None:
+        return self._shapes.get(number)
+
     @property
     def book(self) -> Book:
         return self._book
@@ -135,6 +137,17 @@ class _Round:
         self._unwanted = unwanted
         self._up = field.takers()
         self.offered = frozenset(field.book.lanes())
+
+    def shapes(self, queue: str, settings: QueueSettings, numbers: Sequence[int]) -> dict[int, Shape]:
+        """Of what is ready; with a policy only if anybody bids, or if the head may be among them."""
+        found: dict[int, Shape] = {}
+        for number in numbers:
+            shape = self._field.shape(number)
+            if shape is None:
+                continue
+            if shape.policy is None or settings.limit == 1 or (queue, number) in self.offered:
+                found[number] = shape
+        return found
 
     def lane(self, view: QueueView, room: int, shapes: Mapping[int, Shape]) -> Lane:
         least = min(shape.slots for shape in shapes.values())

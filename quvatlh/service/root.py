@@ -6,49 +6,60 @@ The tags are those of the tables, moved on by what is under way and by what the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from quvatlh.core.disciplines.htb import Lender, Tree
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
+from quvatlh.service.holds import Holds
 from quvatlh.service.lanes import Lane
 
 
 class Root:
-    """Of a round."""
+    """Of a round. `classes`: the queues with something ready, with their class; `make` opens the lane of one, if it has room."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
-        self._holds = lanes[0].holds if lanes else None
-        self._heap: list[tuple[int, str, Lane]] = []
+    def __init__(self, holds: Holds, classes: Mapping[str, str | None], make: Callable[[str], Lane | None]) -> None:
+        self._holds = holds
+        self._make = make
+        self._lanes: dict[str, Lane] = {}
         self._classed: dict[str, list[Lane]] = {}
         self._held_up = False
         """Something could start, but for its class."""
-        for lane in lanes:
-            name = lane.queue.settings.class_
-            if name is None or lane.holds.tree is None:
-                self._heap.append((0, lane.queue.name, lane))
-            else:
-                self._classed.setdefault(name, []).append(lane)
-        if self._heap:
-            self._turns.know(QUEUES, [name for _, name, _ in self._heap])
-            self._heap = [(self._turns.start_tag(QUEUES, name), name, lane) for _, name, lane in self._heap]
-            heapq.heapify(self._heap)
+        free: Iterable[str] = classes
+        if holds.tree is not None:
+            free = [queue for queue, name in classes.items() if name is None]
+            for queue, name in classes.items():
+                lane = None if name is None else make(queue)
+                if lane is not None:
+                    self._classed.setdefault(name or "", []).append(lane)
+        now, ahead = holds.turns.ahead(QUEUES)
+        self._heap = [(ahead.get(queue, now), queue) for queue in free]
+        heapq.heapify(self._heap)
 
     def next(self) -> Lane | None:
         """The lane whose turn it is; it stays so until it was charged or dropped."""
         lane = self._next_classed() if self._classed else None
-        return lane or (self._heap[0][2] if self._heap else None)
+        while lane is None and self._heap:
+            queue = self._heap[0][1]
+            lane = self._lanes.get(queue) or self._make(queue)
+            if lane is None:
+                heapq.heappop(self._heap)
+            else:
+                self._lanes[queue] = lane
+        return lane
+
+    def _is_first(self, lane: Lane) -> bool:
+        return bool(self._heap) and self._heap[0][1] == lane.queue.name and lane.queue.name in self._lanes
 
     def took(self, lane: Lane, task: TaskRow, times: int) -> None:
         for _ in range(times):
             lane.holds.charge(task, lane.queue.settings)
-        if self._heap and self._heap[0][2] is lane:
-            place = (self._turns.start_tag(QUEUES, lane.queue.name), lane.queue.name, lane)
-            heapq.heapreplace(self._heap, place)
+        if self._is_first(lane):
+            heapq.heapreplace(self._heap, (self._turns.start_tag(QUEUES, lane.queue.name), lane.queue.name))
 
     def drop(self, lane: Lane) -> None:
         """It has nothing more in this round."""
-        if self._heap and self._heap[0][2] is lane:
+        if self._is_first(lane):
             heapq.heappop(self._heap)
             return
         name = lane.queue.settings.class_ or ""
@@ -93,11 +104,9 @@ class Root:
 
     @property
     def _turns(self) -> Turns:
-        assert self._holds is not None
         return self._holds.turns
 
     @property
     def _tree(self) -> Tree:
-        assert self._holds is not None
         assert self._holds.tree is not None
         return self._holds.tree

@@ -1,4 +1,4 @@
-"""Queues: python -m tests.bench.queues [throughput shares noisy held native] [--json FILE] [--rounds N]
+"""Queues: python -m tests.bench.queues [throughput queues shares noisy held native] [--json FILE] [--rounds N]
 
 throughput  what the master's thread does for a task (ADD, the market's choice, award, finish; nothing is run or synced),
             in a plain queue and in one with every limit and sfq by key, in turns; `ratio` is with to without
@@ -31,7 +31,6 @@ from quvatlh.service.bids import Bid
 from quvatlh.service.field import Field
 from quvatlh.service.offers import Book
 from quvatlh.service.presence import Presence
-from quvatlh.service.root import Root
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 from tests.bench import report
@@ -41,11 +40,12 @@ from tests.cluster.daemons import TOKEN
 from tests.core.table import Table
 from tests.support.wire import Wire, head
 
-PARTS = ("throughput", "shares", "noisy", "held", "native")
+PARTS = ("throughput", "queues", "shares", "noisy", "held", "native")
 WORK = Work(command=("true",))
 WORKER, SESSION = "w1", "s-w1"
 SLOTS, BATCH = 8, 100
 COUNT, HELD, NATIVE = 10_000, 10_000, 1500
+QUEUES = 1000
 NOISY, QUIET, TENANTS, RUN_MS = 100_000, 100, 9, 10
 LIMITED: dict[str, Any] = {
     "discipline": "sfq", "limit": 10**6, "limit_per_key": 10**5, "limit_per_worker": 10**6,
@@ -91,7 +91,7 @@ class Master:
     def choose(self, slots: int) -> list[TaskRow]:
         """As the auction does it in a round."""
         bid = Bid(self._view, SESSION, slots, 0)
-        root = Root(self.field.lanes([bid], [], frozenset(), self.table.now, lambda _: None))
+        root = self.field.root([bid], [], frozenset(), self.table.now, lambda _: None)
         chosen: list[TaskRow] = []
         while bid.free and (lane := root.next()) is not None:
             found = lane.next()
@@ -168,6 +168,23 @@ def throughput(rows: report.Rows, rounds: int) -> None:
     rows.add("a task in the master's thread, plain queue", us=plain / COUNT * 1e6, per_s=COUNT / plain)
     rows.add(
         "  with every limit and sfq by 100 keys", us=limited / COUNT * 1e6, per_s=COUNT / limited, ratio=plain / limited
+    )
+
+
+def queues(rows: report.Rows) -> None:
+    master = fresh()
+    master.add([TaskSpec(WORK, queue=f"q{n % QUEUES}", queue_limit=1) for n in range(5 * QUEUES)])
+    began, done = time.thread_time(), 0
+    for chosen in master.served(SLOTS):
+        done += len(chosen)
+        if done >= QUEUES:
+            break
+    took = time.thread_time() - began
+    master.close()
+    rows.add(
+        f"a task of {QUEUES:,} queues of limit 1, {SLOTS} a round",
+        us=took / done * 1e6,
+        round_us=took / done * SLOTS * 1e6,
     )
 
 
@@ -272,6 +289,8 @@ def main() -> None:
         for part in report.chosen(told.parts, PARTS):
             if part == "throughput":
                 throughput(rows, told.rounds)
+            elif part == "queues":
+                queues(rows)
             elif part == "shares":
                 shares(rows)
             elif part == "noisy":
