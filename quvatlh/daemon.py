@@ -50,7 +50,7 @@ from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from quvatlh.service.tokens import TokenUnusable, given_token, own_token
 from quvatlh.service.workplace import Craft
-from quvatlh.system import host
+from quvatlh.system import host, plugins
 from quvatlh.system.clock import RealClock
 from quvatlh.system.entropy import RealEntropy
 from quvatlh.system.facts import RealHost
@@ -287,6 +287,7 @@ def _node(config: Config, running: RunningLog, state: State, craft: Craft, known
         token=token,
         strategy=config.market.strategy,
         balance=config.market.balance == "auto",
+        disciplines=plugins.disciplines(logs.noter("quvatlh.plugins", "warning")),
     )
     facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
     note = logs.noter("quvatlh.worker")

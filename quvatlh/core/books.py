@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Struct
 
+from quvatlh.core import disciplines
 from quvatlh.core.model import Code, QueueSettings
 from quvatlh.core.tally import SHAPE, Tally
 
@@ -27,8 +28,16 @@ class QueueState:
     changed: bool = False
 
     def rank(self, priority: int) -> int:
-        """The place of a new task. Disciplines of the master set it later (commands.SetRanks)."""
-        return -priority if self.settings.discipline == "priority" else 0
+        """The place of a new task. Plug-ins set it later (commands.SetRanks)."""
+        return disciplines.rank(self.settings.discipline, priority)
+
+    def change(self, settings: QueueSettings, now: int) -> None:
+        """Settings that hold from now on; what waits gets its place by a chore."""
+        before, self.settings, self.changed = self.settings, settings, True
+        if (before.rate, before.burst) != (settings.rate, settings.burst):
+            self.fill_up(now)
+        if disciplines.rearranged(before, settings):
+            self.rerank_from = 0
 
     def may_start(self, now: int) -> bool:
         """Whether the rate allows a start now."""

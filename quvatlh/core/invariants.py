@@ -9,8 +9,9 @@ import sqlite3
 from typing import Final
 
 from quvatlh.core.limits import INTEGER_MAX, LEDGER_ROWS_MAX, NO_LIMIT
+from quvatlh.core.lines import misplaced
 from quvatlh.core.rows import TASK_SELECT, task_row
-from quvatlh.core.unit import settle
+from quvatlh.core.unit import Unit, settle
 
 _COUNTED: Final = """
     SELECT 'state' scope, queue a, state b, count(*) n FROM task GROUP BY 2, 3
@@ -19,6 +20,8 @@ _COUNTED: Final = """
     UNION ALL SELECT 'priority', '', priority, count(*) FROM task GROUP BY 3
     UNION ALL SELECT 'shape', '', shape, count(*) FROM task GROUP BY 3
     UNION ALL SELECT 'live', queue, '', count(*) FROM live GROUP BY 2
+    UNION ALL SELECT 'named', 'n' || grp || char(31) || coalesce(name, id) || char(31), queue, count(*) FROM task
+        WHERE ready > 0 AND flow >= 'n' GROUP BY 2, 3
     UNION ALL SELECT 'live_worker', queue, worker, count(*) FROM live GROUP BY 2, 3
     UNION ALL SELECT 'live_key', queue, key, count(*) FROM live WHERE key IS NOT NULL GROUP BY 2, 3"""
 _NAMED: Final = f"""
@@ -53,6 +56,8 @@ CHECKS: Final[dict[str, str]] = {
         SELECT l.token FROM live l JOIN task t ON t.seq = l.task WHERE plain AND (
             t.service OR l.stop IS NOT NULL OR t.unique_key IS NOT NULL OR t.keep_ms IS NOT NULL
             OR l.progress IS NOT NULL OR t.queue <> l.queue)""",
+    "a place in the ready order belongs to no place in a line, or the other way": """
+        SELECT id, ready, flow FROM task WHERE ready = 2 AND flow IS NULL OR ready NOT IN (0, 1, 2)""",
     "a token was never given out": f"""
         SELECT token FROM (SELECT token FROM live UNION ALL SELECT token FROM action UNION ALL SELECT token FROM task)
         WHERE token > coalesce((SELECT n FROM serial WHERE name = 'token'), 0) OR token > {INTEGER_MAX}""",  # noqa: S608 - text of our own
@@ -115,7 +120,12 @@ def check_invariants(db: sqlite3.Connection, *, limits_hold: bool = True) -> lis
         rows = db.execute(query).fetchmany(_SHOWN)
         if rows:
             found.append(f"{words}: {rows}")
-    return [*found, *_unsettled(db), *_damaged(db)]
+    return [*found, *_misplaced(db), *_unsettled(db), *_damaged(db)]
+
+
+def _misplaced(db: sqlite3.Connection) -> list[str]:
+    """In every line the first is to be seen if its key and name have room, and nobody else is."""
+    return [f"a line is not in order: {each}" for each in misplaced(Unit(db, 0, 0))[:_SHOWN]]
 
 
 def _unsettled(db: sqlite3.Connection) -> list[str]:

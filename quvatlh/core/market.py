@@ -10,7 +10,9 @@ import msgspec
 
 from quvatlh.core import commands as c
 from quvatlh.core import limits
+from quvatlh.core.classes import read_tree
 from quvatlh.core.model import QueueSettings
+from quvatlh.core.places import place_of
 from quvatlh.core.queries import get_task, queues
 from quvatlh.core.rows import TASK_SELECT, TaskRow, task_row
 from quvatlh.core.tally import LIVE_KEY
@@ -29,9 +31,17 @@ class Ready(NamedTuple):
     tasks: int
 
 
-def ready(db: sqlite3.Connection) -> list[Ready]:
-    """Every (queue, shape) with something in it. From the counters: it costs what it returns."""
+def ready(db: sqlite3.Connection, queue: str | None = None) -> list[Ready]:
+    """Every (queue, shape) with something in it, or those of one queue. From the counters: it costs what it returns."""
+    if queue is not None:
+        sql = "SELECT a, b, n FROM tally WHERE scope = 'ready' AND a = ? ORDER BY a, b"
+        return [Ready(*row) for row in db.execute(sql, (queue,))]
     return [Ready(*row) for row in db.execute("SELECT a, b, n FROM tally WHERE scope = 'ready' ORDER BY a, b")]
+
+
+def ready_shapes(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    """(queue, shape) of all that has something ready, plainly: a round of the market asks it of every queue."""
+    return db.execute("SELECT a, b FROM tally WHERE scope = 'ready'").fetchall()
 
 
 def ready_tasks(
@@ -43,6 +53,20 @@ def ready_tasks(
     # Equals of the last one first: asked together, SQLite would walk over all that were seen.
     equals = db.execute(f"{sql} rank = ? AND seq > ? ORDER BY seq LIMIT ?", (queue, shape, rank, seq, limit)).fetchall()
     others = db.execute(f"{sql} rank > ? ORDER BY rank, seq LIMIT ?", (queue, shape, rank, limit - len(equals)))
+    return [task_row(row) for row in (*equals, *others)]
+
+
+def line_tasks(
+    db: sqlite3.Connection, first: TaskRow, *, limit: int, after: tuple[int, int] | None = None
+) -> list[TaskRow]:
+    """The next ones in the line of a task; `after` is the (turn, seq) of the last one seen."""
+    sql = f"{TASK_SELECT} WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? AND "
+    line = (first.flow, first.queue, first.shape)
+    turn, seq = after or (-limits.INTEGER_MAX - 1, 0)
+    equals = db.execute(f"{sql} turn = ? AND seq > ? ORDER BY seq LIMIT ?", (*line, turn, seq, limit)).fetchall()
+    if len(equals) == limit:
+        return [task_row(row) for row in equals]
+    others = db.execute(f"{sql} turn > ? ORDER BY turn, seq LIMIT ?", (*line, turn, limit - len(equals)))
     return [task_row(row) for row in (*equals, *others)]
 
 
@@ -102,7 +126,7 @@ def explain_facts(db: sqlite3.Connection, task_id: str, now_ms: int) -> ExplainF
     until = task.row.due_at
     if until is None and "rate" in held_by:
         until = queue.rate_free_at
-    position = _position(db, task.row) if task.row.ready else None
+    position = place_of(db, task.row, queue.settings) if task.row.ready else None
     return ExplainFacts(task, queue, position, tuple(holders[:_HOLDERS_MAX]), tuple(held_by), until)
 
 
@@ -114,6 +138,13 @@ def _held(db: sqlite3.Connection, task: TaskView, queue: QueueView, now_ms: int)
         held_by.append({"scheduled": "schedule", "retrying": "retry"}.get(row.state, "rest"))
     if queue.settings.paused:
         held_by.append("paused")
+    if queue.settings.limit == 1 and row.ready:
+        head = head_of(db, row.queue)
+        if head is not None and head.seq != row.seq and queue.live == 0:
+            held_by.append("head")
+            holders.append(head.id)
+    if queue.settings.class_ is not None and row.ready:
+        held_by += _class_holds(db, row, queue.settings.class_, now_ms)
     if queue.rate_free_at is not None and queue.rate_free_at > now_ms:
         held_by.append("rate")
     for word, where, values in _full(db, row, queue):
@@ -126,6 +157,20 @@ def _held(db: sqlite3.Connection, task: TaskView, queue: QueueView, now_ms: int)
         held_by.append("unique")
         holders.append(holder[0])
     return held_by, holders
+
+
+def head_of(db: sqlite3.Connection, queue: str) -> TaskRow | None:
+    """Who is first of all that is ready in it, over all shapes."""
+    shapes = db.execute("SELECT b FROM tally WHERE scope = 'ready' AND a = ?", (queue,)).fetchall()
+    firsts = [row for (shape,) in shapes for row in ready_tasks(db, queue, shape, limit=1)]
+    return min(firsts, key=lambda row: (row.rank, row.seq), default=None)
+
+
+def _class_holds(db: sqlite3.Connection, row: TaskRow, name: str, now_ms: int) -> Iterator[str]:
+    """`class`, with the one that is full."""
+    full = read_tree(db, now_ms).full_at(name, row.slots)
+    if full is not None:
+        yield f"class {full}"
 
 
 def _full(db: sqlite3.Connection, row: TaskRow, queue: QueueView) -> Iterator[tuple[str, str, tuple[object, ...]]]:
@@ -143,19 +188,3 @@ def _full(db: sqlite3.Connection, row: TaskRow, queue: QueueView) -> Iterator[tu
     live, smallest = db.execute(sql, (row.grp, name)).fetchone()
     if live + 1 > min(smallest or limits.NO_LIMIT, row.lim or limits.NO_LIMIT):
         yield "limit", "grp = ? AND coalesce(name, id) = ?", (row.grp, name)
-
-
-def _position(db: sqlite3.Connection, task: TaskRow) -> int | None:
-    """Ready tasks of the queue before it, over all shapes; None beyond what is counted."""
-    shapes = db.execute("SELECT b FROM tally WHERE scope = 'ready' AND a = ?", (task.queue,)).fetchall()
-    ready = "SELECT count(*) FROM (SELECT 1 FROM task WHERE ready = 1 AND queue = ? AND shape = ? AND"
-    # Asked together, SQLite would walk over all equals, those behind included.
-    better, equal = f"{ready} rank < ? LIMIT ?)", f"{ready} rank = ? AND seq < ? LIMIT ?)"
-    before = 0
-    for (shape,) in shapes:
-        place = (task.queue, shape, task.rank)
-        before += db.execute(better, (*place, limits.POSITION_MAX + 1 - before)).fetchone()[0]
-        before += db.execute(equal, (*place, task.seq, limits.POSITION_MAX + 1 - before)).fetchone()[0]
-        if before > limits.POSITION_MAX:
-            return None
-    return before

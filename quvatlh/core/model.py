@@ -24,6 +24,7 @@ Signed = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Serial = Annotated[int, Meta(ge=0, le=limits.INTEGER_MAX)]
 Chance = Annotated[int, Meta(ge=0, lt=2**32)]
 """A number drawn by the master; what becomes of it is decided in apply."""
+Weight = Annotated[int, Meta(ge=1, le=1_000_000)]
 LeaseMs = Annotated[int, Meta(ge=limits.LEASE_MS_MIN, le=limits.LEASE_MS_MAX)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=limits.LIST_ITEMS_MAX)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=limits.LIST_ITEMS_MAX)]
@@ -187,7 +188,7 @@ class QueueSettings(Value, frozen=True, rename={"class_": "class"}):
     """Everything of a queue that a person may change while it runs (section 4)."""
 
     discipline: Name = "priority"
-    weight: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    weight: Weight = 1
     limit: Count | None = None
     limit_per_key: Count | None = None
     limit_per_worker: Count | None = None
@@ -202,6 +203,8 @@ class QueueSettings(Value, frozen=True, rename={"class_": "class"}):
     keep_failed: Keep = Keep(limits.KEEP_FAILED_MS_DEFAULT, limits.KEEP_FAILED_MAX_DEFAULT)
     workers: Names = ("*",)
     class_: Name | None = None
+    key_weights: Annotated[dict[Name, Weight], Meta(max_length=limits.LIST_ITEMS_MAX)] = {}
+    """Under sfq: of flows that weigh other than 1."""
 
 
 class HtbClass(Value, frozen=True):

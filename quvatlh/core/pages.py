@@ -287,7 +287,8 @@ def _gathered(db: sqlite3.Connection, wanted: TaskFilter) -> str | None:
         sources.append(("SELECT task FROM live", "scope = 'live'"))
         sources.append(("SELECT seq FROM task WHERE service = 1", "0"))
     if "pending" in states:
-        sources.append((f"SELECT seq FROM task WHERE ready = 1{of_queue}", f"scope = 'ready'{a}"))  # noqa: S608 - text of our own
+        sources.append((f"SELECT seq FROM task WHERE ready = 1{of_queue}", f"scope = 'state' AND b = 'pending'{a}"))  # noqa: S608 - text of our own
+        sources.append((f"SELECT seq FROM task WHERE ready > 0 AND flow IS NOT NULL{of_queue}", "0"))  # noqa: S608 - text of our own
     if states & {"scheduled", "retrying"}:
         due = "scope = 'state' AND b IN ('scheduled', 'retrying')"
         sources.append(("SELECT seq FROM task WHERE due_at IS NOT NULL", due))

@@ -54,6 +54,9 @@ class TaskRow:
     kept: int | None
     error: str | None
     error_text: str | None
+    cost: int = 1
+    flow: str | None = None
+    turn: int = 0
 
     @property
     def finished(self) -> bool:
@@ -103,7 +106,9 @@ TASK_SELECT: Final = f"SELECT {', '.join(TASK_COLUMNS)} FROM task"  # noqa: S608
 LIVE_COLUMNS: Final = tuple(field.name for field in fields(LiveRow))
 LIVE_SELECT: Final = f"SELECT {', '.join(LIVE_COLUMNS)} FROM live"  # noqa: S608 - text of our own
 
-_FIXED: Final = frozenset({"seq", "id", "chosen", "service", "once", "grp", "name", "key", "created_at", "unique_key"})
+_FIXED: Final = frozenset(
+    {"seq", "id", "chosen", "service", "once", "grp", "name", "key", "created_at", "unique_key", "cost"}
+)
 STORED_COLUMNS: Final = tuple(name for name in TASK_COLUMNS if name not in _FIXED)
 STORE_TASK: Final = f"UPDATE task SET {', '.join(f'{name} = ?' for name in STORED_COLUMNS)} WHERE seq = ?"  # noqa: S608 - text of our own
 

@@ -5,8 +5,9 @@ Index budget. A short task writes four entries of secondary indexes in its life,
   2. INSERT_TASK  task_ready  (its place in the ready order)
   3. AWARD_TASK   task_ready  (and out of it)
   4. FINISH_TASK  task_done   (its place in what is forgotten, and in lists by finished_at)
-The other indexes are partial and hold only services, and tasks that wait for a time or carry one. No condition of a partial index names
-`state`, so that a change of state alone touches none. tests/core/test_schema.py counts this in SQLite's own programs.
+The other indexes are partial and hold only services, tasks that wait for a time or carry one, and tasks in lines (two more
+writes). No condition of a partial index names `state`, so that a change of state alone touches none.
+tests/core/test_schema.py counts this in SQLite's own programs.
 
 What is counted is in `tally`, written once an entry for all its items: totals, limits and the non-empty (queue, shape)
 pairs are read there, never by scanning. `live` has one row an action that has not ended: small, and always in memory.
@@ -19,7 +20,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 TASK: Final = """
 CREATE TABLE task (
@@ -42,8 +43,8 @@ CREATE TABLE task (
     due_at INTEGER,                     -- when a scheduled or retrying task, or a resting instance, is looked at again
     expires_at INTEGER,
     expiry INTEGER,                     -- expires_at while the task waits, else NULL
-    ready INTEGER NOT NULL,             -- 1: may be awarded
-    rank INTEGER NOT NULL,              -- place in its queue: smaller first, equals by seq
+    ready INTEGER NOT NULL,             -- 1: in the ready order; 2: in a line behind it (lines.py)
+    rank INTEGER NOT NULL,              -- place in the ready order of its queue: smaller first, equals by seq
     keep_ms INTEGER,
     lease_ms INTEGER,
     unique_key TEXT,
@@ -62,7 +63,10 @@ CREATE TABLE task (
     finished_at INTEGER,
     kept INTEGER,                       -- finished: 0, failed: 1, with a keep of its own: 2
     error TEXT,
-    error_text TEXT
+    error_text TEXT,
+    cost INTEGER NOT NULL DEFAULT 1,
+    flow TEXT,                          -- the line it waits in, by queue and shape; NULL: in none
+    turn INTEGER NOT NULL DEFAULT 0     -- place in its line: smaller first, equals by seq
 ) STRICT"""
 
 INDEXES: Final = (
@@ -72,6 +76,7 @@ INDEXES: Final = (
     "CREATE INDEX task_due ON task (due_at) WHERE due_at IS NOT NULL",
     "CREATE INDEX task_expiry ON task (expiry) WHERE expiry IS NOT NULL",
     "CREATE INDEX task_at ON task (at) WHERE at IS NOT NULL",
+    "CREATE INDEX task_line ON task (queue, flow, shape, turn) WHERE ready > 0 AND flow IS NOT NULL",
     "CREATE INDEX task_service ON task (grp) WHERE service = 1",
 )
 
@@ -99,6 +104,16 @@ CREATE TABLE live (
     announcement TEXT,
     progress TEXT
 ) STRICT"""
+
+TURNS: Final = (
+    # Tags of fair queueing: the virtual time of a scope, and the last finish tag of those who share it.
+    "CREATE TABLE virtual (scope TEXT PRIMARY KEY, tag INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE turn (scope TEXT, flow TEXT, finish INTEGER NOT NULL,
+        PRIMARY KEY (scope, flow)) STRICT, WITHOUT ROWID""",
+    # Of a class of starts.
+    """CREATE TABLE bucket (class TEXT PRIMARY KEY, rate_units INTEGER NOT NULL, ceil_units INTEGER NOT NULL,
+        at INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+)
 
 TABLES: Final = (
     TASK,
@@ -128,6 +143,7 @@ TABLES: Final = (
     """CREATE TABLE queue (name TEXT PRIMARY KEY, settings TEXT NOT NULL, bucket_units INTEGER NOT NULL,
         bucket_at INTEGER NOT NULL, rerank_from INTEGER) STRICT, WITHOUT ROWID""",
     "CREATE TABLE class (name TEXT PRIMARY KEY, settings TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    *TURNS,
     """CREATE TABLE worker (name TEXT PRIMARY KEY, session TEXT, state TEXT NOT NULL, draining INTEGER NOT NULL,
         facts TEXT NOT NULL) STRICT, WITHOUT ROWID""",
     """CREATE TABLE session (id TEXT PRIMARY KEY, worker TEXT NOT NULL, secret_hash BLOB NOT NULL,
@@ -153,8 +169,8 @@ TABLES: Final = (
 
 INSERT_TASK: Final = """
 INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, lim, shape, slots, created_at,
-    at, due_at, expires_at, expiry, ready, rank, keep_ms, lease_ms, unique_key, unique_while, spec)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    at, due_at, expires_at, expiry, ready, rank, keep_ms, lease_ms, unique_key, unique_while, spec, cost, flow, turn)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 INSERT_PLAIN_TASK: Final = """
 INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, shape, slots, created_at, ready,
@@ -180,7 +196,19 @@ VALUES (?, ?, ?, ?, 'claimed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 Migration = Callable[[sqlite3.Connection], None]
 
-MIGRATIONS: Final[Sequence[Migration]] = ()
+
+def _lines(db: sqlite3.Connection) -> None:
+    """Version 2: lines, and tags of fair queueing. What waits gets its line by reranking its queue."""
+    for column in ("cost INTEGER NOT NULL DEFAULT 1", "flow TEXT", "turn INTEGER NOT NULL DEFAULT 0"):
+        db.execute(f"ALTER TABLE task ADD COLUMN {column}")
+    for statement in (*(each for each in INDEXES if "task_line" in each), *TURNS):
+        db.execute(statement)
+    db.execute("""UPDATE queue SET rerank_from = 0 WHERE name IN (SELECT queue FROM task WHERE kept IS NULL)
+        AND (settings ->> 'limit_per_key' IS NOT NULL OR settings ->> 'discipline' IS NOT NULL
+            OR name IN (SELECT queue FROM task WHERE kept IS NULL AND service = 0 AND lim IS NOT NULL))""")
+
+
+MIGRATIONS: Final[Sequence[Migration]] = (_lines,)
 """`MIGRATIONS[n]` makes version n + 2 of version n + 1. Never changed once released; a new one is added at the end,
 with a fixture of the version before it (tests/core/fixtures)."""
 

@@ -16,7 +16,7 @@ from quvatlh.core import limits
 
 _LARGE: Final = {"task": "seq", "body": "task", "action": "task"}
 """Tables that grow with the tasks, by the column that a window is cut from."""
-_WALKED: Final = ("request", "tombstone", "unique_key", "ledger", "name_live", "tally", "revoked")
+_WALKED: Final = ("request", "tombstone", "unique_key", "ledger", "name_live", "tally", "revoked", "turn")
 """Tables that may be large and have no number to cut: a rolling digest takes as many rows of their end."""
 _OWN: Final = frozenset({"meta", "own_digest"})
 """About the node, or digested by the machine."""

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Final
+
+import msgspec
 
 from quvatlh.core.limits import NO_LIMIT
 
 STATE: Final = "state"
 """(queue, state): tasks."""
 READY: Final = "ready"
-"""(queue, shape): tasks that may be awarded."""
+"""(queue, shape): tasks in the ready order."""
 KEPT: Final = "kept"
 """(queue, kept): finished tasks by what they are kept for."""
 PRIORITY: Final = "priority"
@@ -28,7 +31,14 @@ LIVE_WORKER: Final = "live_worker"
 LIVE_KEY: Final = "live_key"
 """(queue, key): live actions."""
 
+NAMED: Final = "named"
+"""(group and name, queue): ready tasks in lines of a limited name (lines.py)."""
+
 Counter = tuple[str, str, str | int]
+
+_TOGETHER_MIN: Final = 3
+IN_LINE: Final = "pending, in a line"
+"""Stands for the state of a new task that is pending and not in the ready order."""
 
 _UPSERT = "INSERT INTO tally VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
 _DROP = "DELETE FROM tally WHERE scope = ? AND a = ? AND b = ? AND n = 0"
@@ -58,16 +68,30 @@ class Tally:
         if before is None:
             row = self._db.execute("SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?", counter).fetchone()
             before = self._before[counter] = row[0] if row else 0
-        self._sum_up()
+        if self._new:
+            self._sum_up()
         return before + self._changes.get(counter, 0)
+
+    def know(self, scope: str, a: str, several: Collection[str]) -> None:
+        """Read what will be asked for, at once."""
+        missing = [b for b in several if (scope, a, b) not in self._before]
+        if len(missing) < _TOGETHER_MIN:
+            return
+        self._before.update(((scope, a, b), 0) for b in missing)
+        sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
+        for b, n in self._db.execute(sql, (scope, a, msgspec.json.encode(missing).decode())):
+            self._before[scope, a, b] = n
 
     def _sum_up(self) -> None:
         for (queue, state, priority, shape), n in self._new.items():
-            self.add(STATE, queue, state, n)
+            if state != IN_LINE:
+                self.add(STATE, queue, state, n)
             self.add(PRIORITY, "", priority, n)
             self.add(SHAPE, "", shape, n)
             if state == "pending":
                 self.add(READY, queue, shape, n)
+            elif state == IN_LINE:
+                self.add(STATE, queue, "pending", n)
         self._new.clear()
 
     def flush(self) -> None:

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from quvatlh.core import schema, tally, uniqueness
 from quvatlh.core.books import Queues, QueueState, Shape, Shapes
+from quvatlh.core.classes import Classes
 from quvatlh.core.events import Event
+from quvatlh.core.lines import BEHIND, FLOWS, VISIBLE, Lines, flow_of
 from quvatlh.core.model import QueueSettings, TaskSpec
 from quvatlh.core.rows import (
     LIVE_SELECT,
@@ -27,6 +29,7 @@ from quvatlh.core.rows import (
     live_row,
     task_row,
 )
+from quvatlh.core.turns import Turns
 
 
 class Gone(NamedTuple):
@@ -59,6 +62,9 @@ class Unit:
         self.names = tally.NameTally(db)
         self.queues = Queues(db)
         self.shapes = Shapes(db, self.tally)
+        self.lines = Lines(self)
+        self.turns = Turns(db)
+        self.classes = Classes(self)
         self.events: list[Event] = []
         self._told = 0
         self._serials: dict[str, int] = dict(db.execute("SELECT name, n FROM serial").fetchall())
@@ -83,6 +89,8 @@ class Unit:
         return first
 
     def tell(self, kind: str, name: str, state: str = "", **known: Any) -> None:
+        if kind in {"queue.changed", "class.changed"}:
+            self.classes.forget()
         self.events.append(Event(self._told, kind, name, state, **known))
         self._told += 1
 
@@ -151,6 +159,7 @@ class Unit:
     def store(self, task: TaskRow, was: TaskRow) -> None:
         """Write a task that was changed, after what follows from its state is set right. `was` is as it was read."""
         settle(task)
+        self._line_up(task, was)
         self._count(was, -1)
         self._count(task, 1)
         if task.unique_key is not None and task.unique_while != uniqueness.FOR and task.state != was.state:
@@ -159,6 +168,28 @@ class Unit:
             self._keep_own(task, gone_at(was), gone_at(task))
         values = [getattr(task, name) for name in STORED_COLUMNS]
         self.db.execute(STORE_TASK, (*values, task.seq))
+
+    def line_up(self, task: TaskRow) -> None:
+        """In which line it waits, and where in it."""
+        settings = self.queue(task.queue).settings
+        if task.service or self.shapes.get(task.shape).policy is not None:
+            task.flow = None
+        else:
+            task.flow = flow_of(settings, task.key, task.grp, task.name or task.id, task.lim)
+        task.turn = 0 if task.flow is None else self.queue(task.queue).rank(task.priority)
+
+    def _line_up(self, task: TaskRow, was: TaskRow) -> None:
+        """One that comes to a line stands behind until `refill` has looked who is first."""
+        if task.ready:
+            self.line_up(task)
+        before, after = self.lines.of(was), self.lines.of(task)
+        for line, row in ((before, was), (after, task)):
+            if line is not None and row.ready:
+                self.lines.touch(line)
+        if after is not None and task.ready:
+            task.ready = was.ready if was.ready and before == after else BEHIND
+        elif before is not None and task.ready:
+            task.ready, task.rank = VISIBLE, self.queue(task.queue).rank(task.priority)
 
     def _keep_own(self, task: TaskRow, before: int | None, after: int | None) -> None:
         """A finished task with a keep of its own is found by the time it goes."""
@@ -172,8 +203,9 @@ class Unit:
         add(tally.PRIORITY, "", task.priority, n)
         add(tally.SHAPE, "", task.shape, n)
         self.shapes.suspects.add(task.shape)
-        if task.ready:
+        if task.ready == VISIBLE:
             add(tally.READY, task.queue, task.shape, n)
+        self.lines.count(task, n)
         if task.kept is not None:
             add(tally.KEPT, task.queue, task.kept, n)
 
@@ -206,6 +238,7 @@ class Unit:
         """An action has ended: it counts nowhere any more."""
         self.db.execute("DELETE FROM live WHERE token = ?", (action.token,))
         self.count_action(action, -1)
+        self.classes.ended(action.queue, action.slots)
 
     def count_action(self, action: LiveRow, n: int) -> None:
         self.tally.add(tally.LIVE, action.queue, "", n)
@@ -214,6 +247,9 @@ class Unit:
             self.tally.add(tally.LIVE_KEY, action.queue, action.key, n)
         if action.name is not None:
             self.names.add(action.grp, action.name, action.lim, n)
+        if action.key is not None or action.name is not None:
+            named = None if action.name is None else (action.grp, action.name)
+            self.lines.count_changes(action.queue, action.key, named, n)
 
     def forget(self, gone: Sequence[Gone]) -> None:
         """Finished tasks without live actions leave the table; chosen ids stay known."""
@@ -251,6 +287,10 @@ class Unit:
 
     def flush(self) -> None:
         self.flush_tasks()
+        for scope in self.turns.flush():
+            self._start_over(scope)
+        self.lines.refill()
+        self.classes.flush()
         self.tally.flush()
         self.names.flush()
         self.shapes.drop_unused()
@@ -259,6 +299,13 @@ class Unit:
         changed = [(name, n) for name, n in self._serials.items() if self._serials_before.get(name) != n]
         if changed:
             self.db.executemany("INSERT OR REPLACE INTO serial VALUES (?, ?)", changed)
+
+    def _start_over(self, scope: str) -> None:
+        """Tags have grown as far as they may: those that stand in the ready order are flows' of a queue."""
+        tag = self.turns.start_over(scope)
+        if scope.startswith(FLOWS):
+            sql = "UPDATE task SET rank = max(0, rank - ?) WHERE ready = 1 AND queue = ? AND flow IS NOT NULL"
+            self.db.execute(sql, (tag, scope.removeprefix(FLOWS)))
 
 
 def settle(task: TaskRow) -> None:
@@ -274,7 +321,7 @@ def settle(task: TaskRow) -> None:
         task.due_at = task.due_at if waits or task.resting else None
         task.expiry = task.expires_at if task.live == 0 and task.attempts == 0 else None
     else:
-        task.ready = int(task.state == "pending")
+        task.ready = (task.ready or VISIBLE) if task.state == "pending" else 0
         task.due_at = task.due_at if task.state in {"scheduled", "retrying"} else None
         task.expiry = task.expires_at if task.waiting else None
 

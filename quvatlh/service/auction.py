@@ -15,23 +15,22 @@ from typing import Any, Final
 
 from quvatlh.core import commands as c
 from quvatlh.core import market
-from quvatlh.core.books import Shape
 from quvatlh.core.events import Event
 from quvatlh.core.limits import LEASE_MS_DEFAULT
-from quvatlh.core.queries import queues
 from quvatlh.core.results import Answer, Awarded
 from quvatlh.core.rows import TaskRow
-from quvatlh.core.views import QueueView
 from quvatlh.ports import Clock, Log, LogError, Role, Unknown
 from quvatlh.service.atonce import AtOnce
 from quvatlh.service.bids import CHOICES, Bid, Bids, best
 from quvatlh.service.door import Door
-from quvatlh.service.lanes import Entrants, Lane, ready
+from quvatlh.service.field import Field
+from quvatlh.service.lanes import Entrants, Lane
 from quvatlh.service.offers import Book
 from quvatlh.service.pace import Pace
-from quvatlh.service.placing import Strategy, may
+from quvatlh.service.placing import Strategy
 from quvatlh.service.presence import Presence
 from quvatlh.service.pulls import ClaimBid, Pulls
+from quvatlh.service.root import Root
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
@@ -52,7 +51,7 @@ _NEWS: Final = frozenset({"task.added", "task.ready", "worker.up", "session.open
 _FREES: Final = frozenset(
     {
         "task.succeeded", "task.failed", "task.retrying", "task.relocated", "task.deleted", "task.updated", "task.ready",
-        "action.ended", "queue.changed", "worker.changed", "session.opened", "worker.up", "worker.lost", "worker.draining",
+        "action.ended", "queue.changed", "class.changed", "worker.changed", "session.opened", "worker.up", "worker.lost", "worker.draining",
     }
 )  # fmt: skip
 
@@ -91,6 +90,9 @@ class Auction:
         self._alarm: asyncio.TimerHandle | None = None
         self._under_way: dict[int, list[tuple[str, int]]] = {}
         """Seq of a task -> worker and slots of its awards, from the proposal until it is applied here."""
+        self._rows: dict[int, TaskRow] = {}
+        """Of what is under way."""
+        self._field = Field(state, presence, book, shapes)
         self._passed: set[int] = set()
         """Tasks that apply refused, until something ends or changes."""
         self._proposals: set[asyncio.Task[None]] = set()
@@ -109,6 +111,8 @@ class Auction:
                 if event.state in {"running", "pending"}:  # a service may have more instances to start
                     self._wake.set()
             elif kind in _FREES:
+                if kind == "queue.changed":
+                    self._field.forget(event.id)
                 self._passed.clear()
                 self._wake.set()
             elif kind in _NEWS:
@@ -121,6 +125,7 @@ class Auction:
         self._wake.set()
 
     def reset(self, _index: int) -> None:
+        self._field.forget()
         self._shapes.reset()
         self._passed.clear()
         self._wake.set()
@@ -149,7 +154,7 @@ class Auction:
         if not bids and not claims:
             return
         self._later_s = None
-        awards = tuple(self._matches(self._lanes(bids))) if bids else ()
+        awards = tuple(self._matches(self._root(bids))) if bids else ()
         if awards:
             self._begin(self._propose(awards))
         if len(awards) >= AWARDS_MAX:
@@ -160,7 +165,7 @@ class Auction:
 
     def _claims(self) -> list[ClaimBid]:
         """Of pull workers, if there is anything for them."""
-        waits = (self._shapes.get(number) for _, number, _ in market.ready(self._state.db))
+        waits = (self._shapes.get(number) for _, number in market.ready_shapes(self._state.db))
         return self._pulls.bids() if any(shape is not None and shape.adapter == "pull" for shape in waits) else []
 
     def _serve(self, claims: list[ClaimBid]) -> None:
@@ -168,11 +173,14 @@ class Auction:
         an item of their own, in its name."""
         fair = [bid for bid in claims if bid.claim is not None and not bid.claim.ask.greedy]
         if fair:
-            deque(self._matches(self._lanes(fair)), maxlen=0)
-        for bid in claims:
-            if bid.claim is not None and bid.claim.ask.greedy:
-                for lane in bid.in_order(self._lanes([bid])):
-                    deque(self._matches([lane]), maxlen=0)
+            deque(self._matches(self._root(fair)), maxlen=0)
+        greedy = [bid for bid in claims if bid.claim is not None and bid.claim.ask.greedy]
+        queues = {queue for queue, _ in market.ready_shapes(self._state.db)} if greedy else set()
+        for bid in greedy:
+            for queue in bid.in_order(queues):
+                if bid.is_full:
+                    break
+                deque(self._matches(self._root([bid], queue)), maxlen=0)
         served = [bid for bid in claims if bid.awards]
         if served:
             self._pulls.proposed(served)
@@ -185,28 +193,32 @@ class Auction:
         self._proposals.add(task)
         task.add_done_callback(self._proposed)
 
-    def _matches(self, lanes: list[Lane]) -> Iterator[c.Award]:
-        """The next task of whichever queue has had least by its weight in this round."""
+    def _matches(self, root: Root) -> Iterator[c.Award]:
+        """The next task of whichever queue is next."""
         left = AWARDS_MAX
-        while lanes and left > 0:
-            lane = min(lanes, key=lambda each: each.turn)
+        while left > 0 and (lane := root.next()) is not None:
             found = lane.next()
             if found is None:
-                lanes.remove(lane)
+                root.drop(lane)
                 continue
             task, entrants = found
             winners = self._winners(lane, task, entrants)
             if not winners:
                 continue
-            lane.turned(len(winners))
+            lane.turned(task, [bid.name for bid in winners])
+            root.took(lane, task, len(winners))
             left -= len(winners)
             self._under_way[task.seq] = [(bid.name, task.slots) for bid in winners]
+            self._rows[task.seq] = task
             for bid in winners:
                 bid.take(task.slots)
                 self._pace.awarded(task.seq, task.queue, bid.share)
                 award = c.Award(task.seq, bid.name, bid.session, bid.lease_ms)
                 bid.won(award)
                 yield award
+        free_at_ms = root.free_at_ms()
+        if free_at_ms is not None:
+            self._look_in(max(0.001, (free_at_ms - self._now_ms()) / 1000))
 
     def _winners(self, lane: Lane, task: TaskRow, entrants: Entrants) -> list[Bid]:
         """Who gets it; nobody: the lane has been told to go on without it."""
@@ -256,48 +268,11 @@ class Auction:
         soon = [(begins, bid.name, bid) for bid in entrants.bids if (begins := bid.begins_ms(run_ms)) is not None]
         return min(soon)[2] if soon else None
 
-    def _lanes(self, bids: Sequence[Bid]) -> list[Lane]:
-        db, now_ms = self._state.db, self._now_ms()
-        offered = set(self._book.lanes())
-        up = frozenset(view.name for view in self._presence.takers())
-        by_queue: dict[str, dict[int, Shape]] = {}
-        for name, number, _ in market.ready(db):
-            shape = self._shapes.get(number)
-            if shape is None or (shape.policy is not None and (name, number) not in offered):
-                continue
-            if any(bid.could(shape.slots, ahead=shape.policy is None) for bid in bids):
-                by_queue.setdefault(name, {})[number] = shape
-        lanes = []
-        for name, shapes in by_queue.items():
-            view = queues(db, now_ms, name)[0]
-            room = self._room(view, now_ms)
-            entrants: dict[int, Entrants] = {}
-            for number, shape in shapes.items() if room > 0 else ():
-                able = [bid for bid in bids if bid.wants(name) and may(bid.worker, shape, view, up)]
-                if able:
-                    entrants[number] = self._entrants(name, number, able, policy=shape.policy is not None)
-            if entrants:
-                lanes.append(Lane(view, room, entrants))
-        return lanes
-
-    def _entrants(self, queue: str, shape: int, able: list[Bid], *, policy: bool) -> Entrants:
-        rows = self._book.tasks(queue, shape) if policy else ready(self._state.db, queue, shape, self._is_wanted)
-        return Entrants(filter(self._is_wanted, rows) if policy else rows, able, policy)
-
-    def _is_wanted(self, row: TaskRow) -> bool:
-        return row.seq not in self._under_way and row.seq not in self._passed
-
-    def _room(self, queue: QueueView, now_ms: int) -> int:
-        """How many may start in it now, as far as its counters tell."""
-        settings = queue.settings
-        if settings.paused:
-            return 0
-        if queue.rate_free_at is not None and queue.rate_free_at > now_ms:
-            self._look_in((queue.rate_free_at - now_ms) / 1000)
-            return 0
-        if settings.limit is None:
-            return AWARDS_MAX
-        return settings.limit - queue.live
+    def _root(self, bids: Sequence[Bid], only: str | None = None) -> Root:
+        self._rows = {seq: row for seq, row in self._rows.items() if seq in self._under_way}
+        under_way = [(row, [worker for worker, _ in self._under_way[seq]]) for seq, row in self._rows.items()]
+        unwanted = self._under_way.keys() | self._passed
+        return self._field.root(bids, under_way, unwanted, self._now_ms(), self._look_in, only)
 
     async def _propose(self, awards: tuple[c.Award, ...]) -> None:
         try:

@@ -80,6 +80,10 @@ class Bid:
     def hears_in(self, lease_ms: int) -> bool:
         return self.silence_s * 1000 < lease_ms
 
+    def could(self, slots: int) -> bool:
+        """Anything of so many slots: now, or ahead of a slot."""
+        return self.has(slots) or (slots == 1 and self.begins_ms(0.0) is not None)
+
     def begins_ms(self, run_ms: float) -> float | None:
         """When one more claim of such a run would begin; None: not soon."""
         served = self.slots - self.stuck
@@ -95,10 +99,6 @@ class Bid:
         if served <= 0 or self.run_ms is None or ahead <= 0:
             return False
         return ahead >= FED * AHEAD_MAX or ahead * self.run_ms / served >= FED * AHEAD_MS
-
-    def could(self, slots: int, *, ahead: bool) -> bool:
-        """Anything of so many slots: now, or ahead of a slot."""
-        return self.has(slots) or (ahead and slots == 1 and self.begins_ms(0.0) is not None)
 
 
 class Bids:

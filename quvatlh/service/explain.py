@@ -34,6 +34,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "rate": "the rate of queue {queue} allows the next start {until}",
     "queue_limit": "queue {queue} has as many live actions as its limit of {queue_limit} allows: {holders}",
     "key_limit": "queue {queue} has as many live actions of its key as are allowed: {holders}",
+    "head": "queue {queue} has a limit of 1, and its head {holders} holds up the rest until it has run",
+    "class": "class {klass} has as much as it may: it waits until something of it ends, or its rate allows the next start",
     "limit": "as many of its group and name are live as the smallest limit allows: {holders}",
     "unique": "its unique key is held by {holders}",
     "schedule": "it waits for its time, {until}",
@@ -187,7 +189,7 @@ def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]
 def _reason(facts: ExplainFacts, said: Sequence[Said]) -> str:
     """What holds it, in one word."""
     if facts.held_by:
-        return facts.held_by[0]
+        return facts.held_by[0].partition(" ")[0]
     verdicts = Counter(each.verdict for each in said)
     if not any(each.verdict not in {"lost", "draining"} for each in said):
         return "no_worker"
@@ -208,6 +210,7 @@ def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -
             holders=f"{holders} and {more} more" if more > 0 else holders or "nobody any more",
             until="now" if facts.until is None else _in(facts.until - now_ms),
             attempts=row.ended,
+            klass=next((each.partition(" ")[2] for each in facts.held_by if each.startswith("class ")), ""),
         )
     if reason == row.state:
         return _over(facts)

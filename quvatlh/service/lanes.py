@@ -1,76 +1,245 @@
-"""One queue's part in a round of the market: its ready tasks in order, over all shapes that somebody may take."""
+"""One queue's part in a round of the market: its ready tasks in order, over all shapes that somebody may take.
+
+The tables have one of each line in the ready order (core/lines.py). When a round has taken it, or sees that it is under way,
+those behind it come up here, as they will in the tables once that is applied: so a round can give out many of one flow.
+"""
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from quvatlh.core import market
+from quvatlh.core import market, tally
+from quvatlh.core.disciplines import FAIR
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid
+from quvatlh.service.holds import Holds
 
 LOOKED_AT_MAX: Final = 2000
 """Ready tasks of one queue and shape that a round looks at, passed-over ones included."""
+
+Place = tuple[int, int]
+
+
+class Stream:
+    """Tasks of one queue and shape in their order, without those that are under way, refused, or held by a limit."""
+
+    def __init__(
+        self, rows: Iterator[TaskRow], behind: Callable[[TaskRow], Iterator[TaskRow]], queue: QueueView, holds: Holds,
+        is_wanted: Callable[[TaskRow], bool],
+    ) -> None:  # fmt: skip
+        """`rows` are those of the ready order; `behind` those that stand behind one in its line."""
+        self._rows = rows
+        self._behind = behind
+        self._queue = queue
+        self._holds = holds
+        self._is_wanted = is_wanted
+        self._is_fair = queue.settings.discipline == FAIR
+        self._heap: list[tuple[int, int, TaskRow]] = []
+        self._lines: dict[str, Iterator[TaskRow]] = {}
+        self._gone: set[int] = set()
+        """Those in the heap that stand for whoever is behind them in their line: nobody asks before it is their turn."""
+        self._is_open = True
+        self._next()
+
+    def head(self) -> TaskRow | None:
+        """First by rank, then by arrival; of those whose flow has been served meanwhile, the new place counts."""
+        while self._is_open and self._heap:
+            rank, _, row = self._heap[0]
+            if row.seq in self._gone:
+                self._follow(row)
+                continue
+            place = max(rank, self._holds.start_tag(row)) if self._is_fair else rank
+            if place > rank:
+                heapq.heapreplace(self._heap, (place, row.seq, row))
+                self._fill()
+            elif self._holds.key_is_full(row, self._queue.settings):
+                self._drop()
+            elif not self._is_wanted(row) or self._holds.name_is_full(row):
+                self.pass_over()
+            else:
+                return row
+        return None
+
+    def place(self) -> Place | None:
+        """Of the head."""
+        row = self.head()
+        return None if row is None else (self._heap[0][0], row.seq)
+
+    def pass_over(self) -> None:
+        """This task cannot be placed now, or has just been; the next of its line, or of its shape, may."""
+        rank, seq, row = self._heap[0]
+        if row.flow is None:
+            self._drop()
+            return
+        self._gone.add(seq)
+        heapq.heapreplace(self._heap, (max(rank, self._holds.start_tag(row)) if self._is_fair else rank, seq, row))
+        if seq == self._last:
+            self._next()
+        self._fill()
+
+    def _follow(self, gone: TaskRow) -> None:
+        """The next one of its line stands in its place."""
+        heapq.heappop(self._heap)
+        if self._holds.key_is_full(gone, self._queue.settings):
+            return
+        if gone.flow not in self._lines:
+            self._lines[gone.flow or ""] = self._behind(gone)
+        following = next(self._lines[gone.flow or ""], None)
+        if following is not None:
+            rank = self._holds.start_tag(following) if self._is_fair else following.turn
+            heapq.heappush(self._heap, (rank, following.seq, following))
+
+    def close(self) -> None:
+        """Nobody can take one of this shape now."""
+        self._is_open = False
+
+    def _drop(self) -> None:
+        _, seq, _ = heapq.heappop(self._heap)
+        if seq == self._last:
+            self._next()
+
+    def _fill(self) -> None:
+        """One of the ready order has fallen behind: so those that may be before it now have to be known as well."""
+        while self._last is not None and self._last_rank < self._heap[0][0]:
+            self._next()
+
+    def _next(self) -> None:
+        """The heap always holds the next one of the ready order."""
+        row = next(self._rows, None)
+        self._last = None if row is None else row.seq
+        self._last_rank = 0 if row is None else row.rank
+        if row is not None:
+            heapq.heappush(self._heap, (row.rank, row.seq, row))
+
+    _last: int | None = None
+    _last_rank = 0
 
 
 class Entrants(NamedTuple):
     """Tasks of one shape, and the workers that may have them, slots aside."""
 
-    rows: Iterator[TaskRow]
+    rows: Stream
     bids: Sequence[Bid]
     policy: bool
     """They ask for a policy, and `rows` are those that somebody bids for."""
 
 
 class Lane:
-    def __init__(self, queue: QueueView, room: int, shapes: Mapping[int, Entrants]) -> None:
+    """`could`: whether anybody has room for what is smallest in it. `load` finds who stands in it, when that is asked first."""
+
+    def __init__(
+        self,
+        queue: QueueView,
+        room: int,
+        holds: Holds,
+        could: Callable[[], bool],
+        load: Callable[[], Mapping[int, Entrants]],
+    ) -> None:
         self.queue = queue
-        self.turn = 0.0
-        self._room = room
-        self._shapes = shapes
-        self._heads: dict[int, TaskRow | None] = {n: next(each.rows, None) for n, each in shapes.items()}
+        self.room = room
+        self.holds = holds
+        self._could = could
+        self._load = load
+        self._entrants: Mapping[int, Entrants] | None = None
         self._at = 0
 
     def next(self) -> tuple[TaskRow, Entrants] | None:
-        """First by rank, then by arrival. It is taken by `turned`, left where it is by `pass_over` or `skip`."""
-        if self._room <= 0:
+        """It is taken by `turned`, left where it is by `pass_over` or `skip`."""
+        if self.room <= 0 or not self._could():
             return None
-        heads = [(row.rank, row.seq, shape) for shape, row in self._heads.items() if row is not None]
-        if not heads:
-            return None
-        self._at = min(heads)[2]
-        row = self._heads[self._at]
-        assert row is not None
-        return row, self._shapes[self._at]
+        if self._entrants is None:
+            self._entrants = self._load()
+        if len(self._entrants) == 1:
+            (self._at,) = self._entrants
+        else:
+            heads = self._entrants.items()
+            places = [(place, shape) for shape, each in heads if (place := each.rows.place()) is not None]
+            if not places:
+                return None
+            self._at = min(places)[1]
+        entrants = self._entrants[self._at]
+        row = entrants.rows.head()
+        return None if row is None else (row, self._of_workers(entrants))
 
-    @property
-    def room(self) -> int:
-        return self._room
+    def _of_workers(self, entrants: Entrants) -> Entrants:
+        """Without the workers that have as many of the queue as one may have."""
+        most = self.queue.settings.limit_per_worker
+        if most is None:
+            return entrants
+        name = self.queue.name
+        free = [bid for bid in entrants.bids if self.holds.live(tally.LIVE_WORKER, name, bid.name) < most]
+        return entrants if len(free) == len(entrants.bids) else entrants._replace(bids=free)
 
-    def turned(self, starts: int = 1) -> None:
-        self._room -= starts
-        self.turn += starts / self.queue.settings.weight
+    def turned(self, task: TaskRow, workers: Sequence[str]) -> None:
+        """Those have it now."""
+        self.room -= len(workers)
+        for worker in workers:
+            self.holds.took(task, self.queue.settings, worker)
         self.pass_over()
 
     def pass_over(self) -> None:
-        """This task cannot be placed now; the next of its shape may."""
-        self._heads[self._at] = next(self._shapes[self._at].rows, None)
+        """This task cannot be placed now; the next one may."""
+        assert self._entrants is not None
+        self._entrants[self._at].rows.pass_over()
 
     def skip(self) -> None:
         """Nobody can take one of this shape now."""
-        self._heads[self._at] = None
+        assert self._entrants is not None
+        self._entrants[self._at].rows.close()
 
 
-def ready(db: sqlite3.Connection, queue: str, shape: int, wanted: Callable[[TaskRow], bool]) -> Iterator[TaskRow]:
-    """From the table, in pieces."""
-    after: tuple[int, int] | None = None
-    looked_at, size = 0, 16
+class HeadLane(Lane):
+    """Of a queue of limit 1: its head holds up the rest, whatever it waits for."""
+
+    def pass_over(self) -> None:
+        self.room = 0
+
+    def skip(self) -> None:
+        self.room = 0
+
+
+def ready(db: sqlite3.Connection, queue: QueueView, shape: int, holds: Holds) -> Iterator[TaskRow]:
+    """The ready order from the table, in pieces."""
+    after: Place | None = None
+    looked_at, size = 0, 4
     while looked_at < LOOKED_AT_MAX:
-        rows = market.ready_tasks(db, queue, shape, limit=size, after=after)
-        yield from filter(wanted, rows)
+        rows = market.ready_tasks(db, queue.name, shape, limit=size, after=after)
+        holds.know(queue.name, queue.settings, rows)
+        yield from rows
         if len(rows) < size:
             return
         after = (rows[-1].rank, rows[-1].seq)
-        looked_at, size = looked_at + len(rows), min(2 * size, 256)
+        looked_at, size = looked_at + len(rows), min(4 * size, 256)
+
+
+def behind(db: sqlite3.Connection, first: TaskRow) -> Iterator[TaskRow]:
+    """Those that stand behind a task in its line."""
+    after: Place = (first.turn, first.seq)
+    size = 4
+    while True:
+        rows = market.line_tasks(db, first, limit=size, after=after)
+        yield from rows
+        if len(rows) < size:
+            return
+        after, size = (rows[-1].turn, rows[-1].seq), min(4 * size, 256)
+
+
+def alone(_: TaskRow) -> Iterator[TaskRow]:
+    return iter(())
+
+
+def by_key(rows: Iterable[TaskRow], holds: Holds) -> Iterator[TaskRow]:
+    """Tasks with bids of a queue that is fair by key: they stand in no lines, and are few."""
+    flows: defaultdict[str, deque[TaskRow]] = defaultdict(deque)
+    for row in rows:
+        flows[row.key or ""].append(row)
+    while flows:
+        key = min(flows, key=lambda each: (holds.start_tag(flows[each][0]), flows[each][0].seq))
+        yield flows[key].popleft()
+        if not flows[key]:
+            del flows[key]

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quvatlh.codec import Values
+from quvatlh.core.disciplines import Discipline
 from quvatlh.core.model import Adapter, WorkerFacts
+from quvatlh.core.plugins import DISCIPLINES
 from quvatlh.ports import Clock, Entropy, Executor, Judge, Log, Peers
 from quvatlh.service import tokens
 from quvatlh.service.auction import Auction
@@ -30,6 +32,7 @@ from quvatlh.service.offers import Book
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.pace import Pace
+from quvatlh.service.placer import Placer
 from quvatlh.service.placing import Strategy
 from quvatlh.service.planning import Planner
 from quvatlh.service.pool import Principal
@@ -80,6 +83,8 @@ class Options:
     """Loads are evened by themselves when workers join or leave."""
     ahead: bool = True
     """Short tasks are claimed a little before there is a slot for them."""
+    disciplines: Mapping[str, Discipline] = field(default_factory=dict)
+    """Plug-ins, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,8 @@ class Node:
         self.seats = Seats(log, peers, self.door, self.presence, state, clock)
         self.crew = Crew(peers, options.name)
         machine = {**options.machine, "node_id": log.node_id}
+        if options.disciplines:
+            machine[DISCIPLINES] = {name: each.version for name, each in sorted(options.disciplines.items())}
         facts = WorkerFacts(
             options.name, "node", options.tags, options.adapters, options.slots, options.queues, machine
         )
@@ -223,6 +230,7 @@ class Node:
         self.balancer = Balancer(
             log, self.door, state, reads, self.presence, self.jury, shapes, clock, auto=options.balance
         )
+        self._placer = Placer(self.door, state, options.disciplines, options.name, world.note)
         self._chores = Chores(log, self.door, state, clock, options.name)
         planner = Planner(log, state, clock, entropy)
         self.door.stamp, self.door.run_now = planner.stamp, planner.run_now
@@ -266,6 +274,7 @@ class Node:
             self.balancer,
             self._chores,
             self.cron,
+            self._placer,
             self.tree,
             traffic,
         )
@@ -282,6 +291,8 @@ class Node:
         self.tree.duty("chores", self._chores.run)
         self.tree.duty("cron", self.cron.run)
         self.tree.duty("auction", self.auction.run)
+        self.tree.duty("placer", self._placer.run)
+        self.tree.grow("plug-ins", self._placer.announce)
         self.tree.grow("reserve", self.reserves.run)
         self.tree.duty("balance", self.balancer.run)
         if self._options.token:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ from quvatlh.core.views import WorkerView
 from quvatlh.ports import Clock, Entropy, Log, LogError, Refused, Role, Unavailable
 from quvatlh.service.bids import Bid
 from quvatlh.service.door import Door
-from quvatlh.service.lanes import Lane
 from quvatlh.service.placing import matches
 from quvatlh.service.presence import Presence, is_pull
 from quvatlh.service.pullasks import Stand, Taken
@@ -71,7 +70,7 @@ class ClaimBid(Bid):
     awards: list[c.Award] = field(default_factory=list)
 
     def has(self, slots: int) -> bool:
-        return len(self.awards) < self.most and slots <= self.slots - self.taken
+        return not self.is_full and slots <= self.slots - self.taken
 
     def wants(self, queue: str) -> bool:
         return any(matches(queue, pattern) for pattern in self.queues)
@@ -83,14 +82,17 @@ class ClaimBid(Bid):
         """Nothing is claimed ahead: who claims has a hand free."""
         return None
 
-    def in_order(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """One queue after the other, as the claim names them, by name where one pattern names several."""
+    @property
+    def is_full(self) -> bool:
+        return len(self.awards) >= self.most
 
-        def place(lane: Lane) -> tuple[int, str]:
-            name = lane.queue.name
+    def in_order(self, queues: Iterable[str]) -> list[str]:
+        """Those that it wants, one after the other as the claim names them, by name where one pattern names several."""
+
+        def place(name: str) -> tuple[int, str]:
             return next(n for n, pattern in enumerate(self.queues) if matches(name, pattern)), name
 
-        return sorted(lanes, key=place)
+        return sorted(filter(self.wants, queues), key=place)
 
 
 class Pulls:

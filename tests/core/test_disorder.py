@@ -13,6 +13,7 @@ from quvatlh.core import commands as c
 from quvatlh.core.commands import TaskChanges
 from quvatlh.core.model import (
     Code,
+    HtbClass,
     Keep,
     Overlap,
     QueueSettings,
@@ -38,6 +39,9 @@ class Chaos:
         table.worker("w1")
         table.worker("w2")
         table.do(c.PutPolicy("p", "function() return 1 end"))
+        table.do(c.PutClass("slots", HtbClass(None, 3000)))
+        table.do(c.PutClass("leaf", HtbClass("slots", 1000, 2000)))
+        table.do(c.PutClass("starts", HtbClass(None, 2000, of="starts")))
 
     def command(self) -> c.AnyCommand:
         verbs: list[Callable[[], c.AnyCommand]] = [
@@ -68,7 +72,8 @@ class Chaos:
             queue_limit=self.maybe(chance.randint(0, 4), 0.05),
             tags=self.maybe(("gpu",)) or (),
             policy=self.maybe(Code(name="p"), 0.2),
-            key=self.maybe(chance.choice("kl")),
+            key=self.maybe(chance.choice("kl"), 0.6),
+            cost=chance.choice([1, 1, 3]),
             priority=chance.randint(-1, 1),
             retry=self.maybe(Retry(attempts=2)),
             delivery=chance.choice(["at-least-once", "at-least-once", "at-most-once"]),
@@ -95,7 +100,7 @@ class Chaos:
 
     def award(self) -> c.Awards:
         session = dict(self.table.db.execute("SELECT name, session FROM worker"))
-        ready = self.some("seq", "task WHERE ready = 1", 4)
+        ready = self.some("seq", "task WHERE ready > 0", 4)
         workers = [self.chance.choice(("w1", "w2")) for _ in ready]
         return c.Awards(
             tuple(c.Award(seq, worker, session[worker] or "-") for seq, worker in zip(ready, workers, strict=True))
@@ -161,7 +166,10 @@ class Chaos:
             some = tuple(self.some("id", "task", 3)) if chance.random() < 0.5 else None
             return c.PurgeQueue(name, tuple(chance.sample(states, 3)), 2, some)  # type: ignore[arg-type]
         settings = QueueSettings(
-            discipline=chance.choice(["priority", "fifo"]),
+            discipline=chance.choice(["priority", "fifo", "sfq"]),
+            weight=chance.randint(1, 3),
+            class_=self.maybe(chance.choice(["slots", "leaf", "starts"])),
+            key_weights=self.maybe({"k": 3}) or {},
             limit=self.maybe(chance.randint(0, 4)),
             limit_per_key=self.maybe(1),
             limit_per_worker=self.maybe(2),

@@ -39,13 +39,26 @@ def test_a_short_task_writes_four_index_entries_in_its_life(table: Table) -> Non
     assert touched(table.db, schema.INSERT_PLAIN_TASK) == touched(table.db, schema.INSERT_TASK)
     token = table.award("t")
     awarded = entries(table.db, "t")
-    assert (touched(table.db, schema.AWARD_TASK), awarded) == ({"task_ready"}, none | {"task_id": 1})
+    assert (touched(table.db, schema.AWARD_TASK), awarded) == ({"task_ready", "task_line"}, none | {"task_id": 1})
     table.finish(token)
     finished = entries(table.db, "t")
     assert (touched(table.db, schema.FINISH_TASK), finished) == ({"task_done"}, none | {"task_id": 1, "task_done": 1})
     steps = [none, added, awarded, finished]
     writes = sum(abs(after[name] - before[name]) for before, after in itertools.pairwise(steps) for name in none)
     assert writes == BUDGET
+
+
+def test_a_task_in_a_line_writes_two_more(table: Table) -> None:
+    table.do(c.PatchQueue("fair", c.QueueChanges(discipline="sfq")))
+    token = table.award(table.add("first", queue="fair", key="a"))
+    for id_, places in (("second", {"task_ready": 1}), ("third", {})):
+        table.add(id_, queue="fair", key="a")
+        assert entries(table.db, id_) == dict.fromkeys(indexes(table.db), 0) | {"task_id": 1, "task_line": 1} | places
+    table.award("second")
+    assert entries(table.db, "second")["task_line"] == 0
+    assert entries(table.db, "third")["task_ready"] == 1
+    table.finish(token)
+    table.check()
 
 
 def test_nothing_else_that_a_short_task_writes_has_a_secondary_index(table: Table) -> None:
@@ -74,6 +87,18 @@ def test_an_action_row_only_when_there_is_more_to_say(table: Table) -> None:
         ("SELECT seq FROM task WHERE queue = ? AND kept = ? ORDER BY finished_at, seq", "task_done"),
         ("SELECT seq FROM task WHERE at IS NOT NULL AND at >= ? ORDER BY at, seq", "task_at"),
         ("SELECT seq FROM task WHERE service = 1", "task_service"),
+        (
+            "SELECT seq FROM task WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? ORDER BY turn, seq LIMIT 1",
+            "task_line",
+        ),
+        (
+            "SELECT shape FROM task WHERE ready > 0 AND queue = ? AND flow = ? AND shape > ? ORDER BY shape LIMIT 1",
+            "task_line",
+        ),
+        (
+            "SELECT flow, shape FROM task WHERE ready > 0 AND queue = ? AND flow >= ? ORDER BY flow, shape LIMIT 1",
+            "task_line",
+        ),
     ],
 )
 def test_the_orders_that_are_asked_for_are_indexes_without_sorting(query: str, index: str, table: Table) -> None:
@@ -94,7 +119,10 @@ def restored(path: Path, version: int) -> None:
 
 
 def shape_of(db: sqlite3.Connection) -> list[Any]:
-    return db.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+    """Columns that were added stand in the text of a table as they came; what they are is the same."""
+    rows = db.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+    columns = {name: db.execute("SELECT * FROM pragma_table_xinfo(?)", (name,)).fetchall() for _, name, _ in rows}
+    return [(kind, name, columns[name] if name == "task" else sql) for kind, name, sql in rows]
 
 
 @pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION + 1))
@@ -127,6 +155,7 @@ def test_steps_are_taken_from_the_version_that_is_there_all_or_none(tmp_path: Pa
         raise RuntimeError("half way")
 
     with Table(tmp_path) as table:
+        table.db.execute("UPDATE schema_version SET version = 1")
         before = tables_digest(table.db)
         with pytest.raises(RuntimeError, match="half way"):
             schema.migrate(table.db, (one, two, broken))

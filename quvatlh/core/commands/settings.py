@@ -27,12 +27,13 @@ from quvatlh.core.model import (
     TimeMs,
     TokenScope,
     Unique,
+    Weight,
 )
 
 
 class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
     discipline: Name | UnsetType = UNSET
-    weight: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    weight: Weight | UnsetType = UNSET
     limit: Count | UnsetType | None = UNSET
     limit_per_key: Count | UnsetType | None = UNSET
     limit_per_worker: Count | UnsetType | None = UNSET
@@ -46,6 +47,7 @@ class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
     keep_failed: Keep | UnsetType = UNSET
     workers: Names | UnsetType = UNSET
     class_: Name | UnsetType | None = UNSET
+    key_weights: Annotated[dict[Name, Weight], Meta(max_length=limits.LIST_ITEMS_MAX)] | UnsetType = UNSET
 
 
 class PutQueue(Command, frozen=True, tag="put_queue"):
@@ -114,6 +116,8 @@ class SetRanks(Command, frozen=True, tag="set_ranks"):
 
     queue: Name
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=limits.ADD_TASKS_MAX)]
+    discipline: Name | None = None
+    """Whose places they are: void once the queue has another."""
 
 
 class PutSchedule(Command, frozen=True, tag="put_schedule"):

@@ -11,10 +11,12 @@ from quvatlh.core import limits, uniqueness
 from quvatlh.core.books import QueueState, Shape
 from quvatlh.core.commands import Add, Award, Awards, NewTask
 from quvatlh.core.events import Event
+from quvatlh.core.lines import BEHIND, VISIBLE, Line, flow_of
 from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Added
 from quvatlh.core.rows import json_list, json_text
+from quvatlh.core.tally import IN_LINE
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs.award import award
 
@@ -109,30 +111,54 @@ def _insert(
     kept_text = text if inline else None
     chosen, once = int(task.chosen), int(spec.delivery == "at-most-once")
     rank = queue.rank(spec.priority)
-    if not later and unique is None and _is_plain(task, spec):
+    flow = _flow(spec, queue, task.id)
+    ready = 0 if later else VISIBLE
+    turn, plain = 0, False
+    if flow is not None:
+        turn = rank
+        if not later:
+            ready, rank = _join_line(unit, task, Line(flow, spec.queue, shape), (seq, rank))
+    elif not later and unique is None and _is_plain(task, spec):
         unit.new_plain_tasks.append(
             (seq, task.id, chosen, once, spec.group, spec.name, spec.queue, spec.priority, spec.key, shape, spec.slots,
              now, rank, kept_text)
         )  # fmt: skip
-    else:
+        plain = True
+    if not plain:
         service = int(spec.kind == "service")
         at = task.at_ms if later else None
         unit.new_tasks.append(
             (seq, task.id, chosen, state, service, once, spec.group, spec.name, spec.queue, spec.priority, spec.key,
              (spec.limit or 1) if service else spec.limit, shape, spec.slots, now, at, at, task.expires_ms,
-             task.expires_ms, int(not later), rank, spec.keep_ms, spec.lease_ms, key, way, kept_text)
+             task.expires_ms, ready, rank, spec.keep_ms, spec.lease_ms, key, way, kept_text, spec.cost, flow, turn)
         )  # fmt: skip
     unit.new_ids.add(task.id)
     if task.payload is not None or not inline:
         unit.new_bodies.append((seq, None if inline else text, task.payload, int(task.payload_json)))
-    unit.tally.add_new(spec.queue, state, spec.priority, shape)
+    unit.tally.add_new(spec.queue, IN_LINE if ready == BEHIND else state, spec.priority, shape)
     if key is not None and way is not None and (way == uniqueness.FOR or state in uniqueness.HOLDS[way]):
         unit.hold_unique((seq, task.id), spec.group, key, None if for_ms is None else now + for_ms)
     if spec.queue_limit is not None and queue.settings.limit != spec.queue_limit:
-        queue.settings = msgspec.structs.replace(queue.settings, limit=spec.queue_limit)
-        queue.changed = True
+        queue.change(msgspec.structs.replace(queue.settings, limit=spec.queue_limit), now)
         unit.tell("queue.changed", queue.name)
     unit.events.append(Event(unit.numbers(1), "task.added", task.id, state, seq, spec.queue, shape))
+
+
+def _flow(spec: TaskSpec, queue: QueueState, task_id: str) -> str | None:
+    """The line that it will wait in. Services and tasks with a policy wait alone: who wants them is heard one by one."""
+    if spec.kind == "service" or spec.policy is not None:
+        return None
+    return flow_of(queue.settings, spec.key, spec.group, spec.name or task_id, spec.limit)
+
+
+def _join_line(unit: Unit, task: NewTask, line: Line, place: tuple[int, int]) -> tuple[int, int]:
+    """Whether it is seen at once, and its rank."""
+    (seq, turn), spec = place, task.spec
+    unit.lines.touch(line)
+    unit.lines.count_new(line, spec.group, spec.name or task.id)
+    if unit.lines.opens(line, seq, spec.key, (spec.group, spec.name or task.id, spec.limit)):
+        return VISIBLE, unit.lines.rank(line.queue, turn, spec.key)
+    return BEHIND, turn
 
 
 def _is_plain(task: NewTask, spec: TaskSpec) -> bool:
@@ -143,6 +169,7 @@ def _is_plain(task: NewTask, spec: TaskSpec) -> bool:
         and task.expires_ms is None
         and spec.keep_ms is None
         and spec.lease_ms is None
+        and spec.cost == 1
     )
 
 

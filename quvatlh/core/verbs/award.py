@@ -6,6 +6,7 @@ and workers, its rate, names, unique keys. What only placement knows (tags, adap
 
 from __future__ import annotations
 
+from collections import defaultdict
 from copy import copy
 from typing import Any
 
@@ -14,26 +15,33 @@ import msgspec
 from quvatlh.core import limits, schema, tally
 from quvatlh.core.books import QueueState
 from quvatlh.core.commands import Award, Awards
+from quvatlh.core.disciplines import FAIR
 from quvatlh.core.events import Event
+from quvatlh.core.lines import VISIBLE, flows
 from quvatlh.core.results import Awarded
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.transitions import TASK
+from quvatlh.core.turns import QUEUES, lent_by, of_class
 from quvatlh.core.unit import Unit
 
 
 def award(unit: Unit, command: Awards) -> Awarded:
     batch = _Batch(unit)
     tasks = unit.tasks([each.task for each in command.awards])
+    keys: defaultdict[str, set[str | None]] = defaultdict(set)
+    for task in tasks.values():
+        keys[task.queue].add(task.key)
+    unit.lines.know(keys)
     tokens: list[int] = []
     refused: dict[int, str] = {}
     for position, each in enumerate(command.awards):
-        task = tasks.get(each.task)
-        why = batch.refusal(task, each)
-        if why is not None or task is None:
+        awarded = tasks.get(each.task)
+        why = batch.refusal(awarded, each)
+        if why is not None or awarded is None:
             refused[position] = why or "not_found"
             tokens.append(0)
         else:
-            tokens.append(batch.take(task, each))
+            tokens.append(batch.take(awarded, each))
     batch.write()
     return Awarded(tuple(tokens), refused)
 
@@ -59,7 +67,17 @@ class _Batch:
         session, takes = self._session(each.worker)
         if session != each.session or not takes:
             return "worker" if session == each.session else "session"
-        return _queue_refusal(unit, unit.queue(task.queue), task, each.worker) or self._holder_refusal(task)
+        queue = unit.queue(task.queue)
+        return _queue_refusal(unit, queue, task, each.worker) or self._holder_refusal(task) or self._lender(queue, task)
+
+    def _lender(self, queue: QueueState, task: TaskRow) -> str | None:
+        """Whether the class of the queue, or one above it, lends for a start."""
+        name = queue.settings.class_
+        if name is None:
+            return None
+        if self._live or self._jobs:
+            self.write()
+        return None if self._unit.classes.tree.lender(name, task.slots) is not None else "class"
 
     def _holder_refusal(self, task: TaskRow) -> str | None:
         """What other tasks hold: names and keys."""
@@ -122,6 +140,9 @@ class _Batch:
             add(tally.LIVE_KEY, task.queue, task.key, 1)
         if name is not None:
             unit.names.add(task.grp, name, task.lim, 1)
+        if task.key is not None or name is not None:
+            unit.lines.count_changes(task.queue, task.key, None if name is None else (task.grp, name), 1)
+        self._charge(queue, task)
         more = {"attempt": task.attempts, "lease_ms": lease_ms}
         if task.attempts == 1:
             more["waited_ms"] = unit.now - (task.created_at if task.at is None else task.at)
@@ -133,6 +154,21 @@ class _Batch:
         )  # fmt: skip
         return token
 
+    def _charge(self, queue: QueueState, task: TaskRow) -> None:
+        """The start counts for its flow, its queue and its class."""
+        settings, turns, classes = queue.settings, self._unit.turns, self._unit.classes
+        if settings.discipline == FAIR:
+            key = task.key or ""
+            turns.serve(flows(queue.name), key, task.cost, settings.key_weights.get(key, 1))
+        if settings.class_ is None:
+            turns.serve(QUEUES, queue.name, task.cost, settings.weight)
+            return
+        lender = classes.tree.lender(settings.class_, task.slots)
+        classes.tree.take(settings.class_, task.slots)
+        turns.serve(of_class(settings.class_), queue.name, task.cost, settings.weight)
+        if lender is not None:
+            turns.serve(lent_by(lender.scope), settings.class_, task.cost, classes.tree.weight(settings.class_))
+
     def _claim(self, task: TaskRow, token: int, worker: str) -> bool:
         """Whether it is a plain job: of those no index, key or pin changes but the ready order, and they go the short
         way."""
@@ -140,7 +176,13 @@ class _Batch:
         if _is_plain(unit, task):
             unit.tally.add(tally.STATE, task.queue, "pending", -1)
             unit.tally.add(tally.STATE, task.queue, "claimed", 1)
-            unit.tally.add(tally.READY, task.queue, task.shape, -1)
+            visible = task.seq if task.ready == VISIBLE else None
+            if visible is not None:
+                unit.tally.add(tally.READY, task.queue, task.shape, -1)
+            line = unit.lines.of(task)
+            if line is not None:
+                unit.lines.touch(line, visible)
+                unit.lines.count(task, -1)
             self._jobs.append((token, worker, task.seq))
             task.state, task.ready, task.live = "claimed", 0, 1
             task.attempts += 1
@@ -158,6 +200,8 @@ class _Batch:
     def write(self) -> None:
         self._unit.db.executemany(schema.INSERT_LIVE, self._live)
         self._unit.db.executemany(schema.AWARD_TASK, self._jobs)
+        self._live.clear()
+        self._jobs.clear()
 
 
 def _queue_refusal(unit: Unit, queue: QueueState, task: TaskRow, worker: str) -> str | None:

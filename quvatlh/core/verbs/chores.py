@@ -87,6 +87,10 @@ def _forget_own(unit: Unit, queue: str, count: int, room: int) -> int:
     return len(gone)
 
 
+_DEAD_TURN = "finish <= (SELECT tag FROM virtual WHERE virtual.scope = turn.scope)"
+"""A finish tag that virtual time has passed means the same as none."""
+
+
 def sweep(unit: Unit, command: Sweep) -> Worked:
     """Rows that mean nothing any more. Each kind is walked in the order of its key, a piece a time."""
     dead_tombstone = "at <= ? OR ordinal <= ?"
@@ -100,6 +104,7 @@ def sweep(unit: Unit, command: Sweep) -> Worked:
     done = _sweep(unit, "tombstone", ("id",), dead_tombstone, tombstones, command.limit)
     done += _sweep(unit, "request", ("token", "route", "id"), dead_request, requests, command.limit)
     done += _sweep(unit, "unique_key", ("grp", "key"), "until <= ?", (unit.now,), command.limit)
+    done += _sweep(unit, "turn", ("scope", "flow"), _DEAD_TURN, (), command.limit)
     return Worked(done, more=False)
 
 

@@ -7,9 +7,13 @@ from typing import Any
 
 from quvatlh.core import limits, transitions
 from quvatlh.core.backoff import delay_ms, is_permanent, rest_ms
+from quvatlh.core.books import QueueState
 from quvatlh.core.commands import EndDetail
+from quvatlh.core.disciplines import FAIR
+from quvatlh.core.lines import flows
 from quvatlh.core.model import ActionState, Retry, StopReason
 from quvatlh.core.rows import LiveRow, TaskRow
+from quvatlh.core.turns import QUEUES, of_class
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import deaths
 
@@ -72,6 +76,7 @@ def given_back(unit: Unit, action: LiveRow, task: TaskRow) -> None:
     queue = unit.queues.get(action.queue)
     if queue is not None:
         queue.give_back(unit.now)
+        _refund(unit, queue, action, task)
     task.attempts -= 1
     if task.finished:
         unit.tell_task("action.ended", task, action.token, action.worker)
@@ -80,6 +85,18 @@ def given_back(unit: Unit, action: LiveRow, task: TaskRow) -> None:
             task.state = transitions.TASK[task.state, "requeue"]
         unit.tell_task("task.ready", task, action.token, action.worker)
     unit.store(task, was)
+
+
+def _refund(unit: Unit, queue: QueueState, action: LiveRow, task: TaskRow) -> None:
+    """The turn is given back to its flow, its queue, its class."""
+    settings = queue.settings
+    if settings.discipline == FAIR:
+        key = action.key or ""
+        unit.turns.refund(flows(queue.name), key, task.cost, settings.key_weights.get(key, 1))
+        unit.lines.touch_key(queue.name, action.key)
+    scope = QUEUES if settings.class_ is None else of_class(settings.class_)
+    unit.turns.refund(scope, queue.name, task.cost, settings.weight)
+    unit.classes.ended(queue.name, 0, started=True)
 
 
 def finish_task(

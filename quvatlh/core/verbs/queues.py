@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Final
 
 import msgspec
 from msgspec import UNSET
@@ -12,15 +11,15 @@ from msgspec import UNSET
 from quvatlh.core import tally
 from quvatlh.core.books import QueueState
 from quvatlh.core.commands import DeleteQueue, PatchQueue, PurgeQueue, PutQueue, Rerank, SetRanks
+from quvatlh.core.lines import flows
 from quvatlh.core.model import ACTIVE, FINISHED, UNFINISHED, QueueSettings, TaskState
+from quvatlh.core.plugins import unannounced
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Ok, Worked
 from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.unit import GONE_SELECT, Gone, Unit
 from quvatlh.core.verbs import ending
 from quvatlh.core.verbs.classes import find_class
-
-_DISCIPLINES: Final = ("priority", "fifo", "sfq")
 
 
 def put_queue(unit: Unit, command: PutQueue) -> Ok | Rejection:
@@ -40,18 +39,15 @@ def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:
         error = FieldError("class", f"there is no class named {settings.class_}")
         return Rejection("invalid", "unknown class", (error,))
     queue = unit.queues.get(name)
-    if (queue is None or queue.settings.discipline != settings.discipline) and settings.discipline not in _DISCIPLINES:
-        known = ", ".join(_DISCIPLINES)
-        error = FieldError("discipline", f"there is no discipline {settings.discipline}; it is one of {known}")
-        return Rejection("invalid", "unknown discipline", (error,))
+    if queue is None or queue.settings.discipline != settings.discipline:
+        fault = unannounced(unit.db, settings.discipline)
+        if fault is not None:
+            error = FieldError("discipline", fault)
+            return Rejection("invalid", "unknown discipline", (error,))
     if queue is None:
         unit.queues.make(name, settings, unit.now)
     else:
-        before, queue.settings, queue.changed = queue.settings, settings, True
-        if (before.rate, before.burst) != (settings.rate, settings.burst):
-            queue.fill_up(unit.now)
-        if before.discipline != settings.discipline:
-            queue.rerank_from = 0
+        queue.change(settings, unit.now)
     unit.tell("queue.changed", name)
     return Ok()
 
@@ -68,6 +64,7 @@ def delete_queue(unit: Unit, command: DeleteQueue) -> Ok | Rejection:
     if unit.tally.get(tally.LIVE, name, ""):
         return Rejection("not_empty", f"queue {name} has actions that still end")
     unit.queues.drop(name)
+    unit.turns.drop(flows(name))
     unit.tell("queue.changed", name, "deleted")
     return Ok()
 
@@ -124,6 +121,9 @@ def _waiting(unit: Unit, queue: str, state: TaskState, room: int) -> list[TaskRo
     where = f"WHERE queue = ? AND {index} AND state = ? AND live = 0 ORDER BY seq LIMIT ?"
     tasks = unit.select_tasks(where, queue, state, room)
     if state == "pending" and len(tasks) < room:
+        where = "WHERE queue = ? AND ready > 0 AND flow IS NOT NULL AND ready = 2 AND live = 0 LIMIT ?"
+        tasks += unit.select_tasks(where, queue, room - len(tasks))
+    if state == "pending" and len(tasks) < room:
         where = "WHERE queue = ? AND service = 1 AND ready = 0 AND state = ? AND live = 0 ORDER BY seq LIMIT ?"
         tasks += unit.select_tasks(where, queue, state, room - len(tasks))
     return tasks
@@ -140,6 +140,9 @@ def _delete(unit: Unit, tasks: Sequence[TaskRow]) -> int:
 
 def set_ranks(unit: Unit, command: SetRanks) -> Worked:
     """Of tasks that still wait in the queue; others have moved on meanwhile."""
+    queue = unit.queues.get(command.queue)
+    if command.discipline is not None and (queue is None or queue.settings.discipline != command.discipline):
+        return Worked(0, more=False)
     unit.flush_tasks()
     cursor = unit.db.executemany(
         "UPDATE task SET rank = ? WHERE seq = ? AND queue = ? AND kept IS NULL",
@@ -159,11 +162,13 @@ def rerank(unit: Unit, command: Rerank) -> Worked | Rejection:
 
 
 def _rerank(unit: Unit, queue: QueueState, limit: int) -> Worked:
-    unit.flush_tasks()
-    sql = "SELECT seq, priority FROM task WHERE queue = ? AND seq > ? AND kept IS NULL ORDER BY seq LIMIT ?"
-    rows = unit.db.execute(sql, (queue.name, queue.rerank_from, limit)).fetchall()
-    ranks = [(queue.rank(priority), seq) for seq, priority in rows]
-    unit.db.executemany("UPDATE task SET rank = ? WHERE seq = ?", ranks)
-    more = len(rows) == limit
-    queue.rerank_from, queue.changed = (rows[-1][0] if more else None), True
-    return Worked(len(rows), more)
+    where = "WHERE queue = ? AND seq > ? AND kept IS NULL ORDER BY seq LIMIT ?"
+    tasks = unit.select_tasks(where, queue.name, queue.rerank_from, limit)
+    for task in tasks:
+        was = copy(task)
+        task.rank = queue.rank(task.priority)
+        unit.line_up(task)
+        unit.store(task, was)
+    more = len(tasks) == limit
+    queue.rerank_from, queue.changed = (tasks[-1].seq if more else None), True
+    return Worked(len(tasks), more)

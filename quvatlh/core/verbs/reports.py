@@ -6,6 +6,7 @@ then it is ok once more. Reports of a batch are answered one by one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from copy import copy
 from typing import Any
 
@@ -95,22 +96,28 @@ def finish(unit: Unit, command: Finish) -> Reported:
     batch = _Ends(unit)
     unit.flush_tasks()
     live = unit.live([each.token for each in command.ends])
+    keys: defaultdict[str, set[str | None]] = defaultdict(set)
+    for action in live.values():
+        if action.key is not None:
+            keys[action.queue].add(action.key)
+    if keys:
+        unit.lines.know(keys)
     refused: dict[int, str] = {}
     slow: list[tuple[LiveRow, End]] = []
     seen: set[int] = set()
     for position, end in enumerate(command.ends):
-        action = live.get(end.token)
-        if action is None:
+        ended = live.get(end.token)
+        if ended is None:
             if not _is_repeated(unit, end):
                 refused[position] = "stale_token"
-        elif action.session != command.session:
+        elif ended.session != command.session:
             refused[position] = "stale_token"
         elif end.token not in seen:
             seen.add(end.token)
-            if action.plain and end.how == 0 and end.detail is None:
-                batch.succeed(action, end)
+            if ended.plain and end.how == 0 and end.detail is None:
+                batch.succeed(ended, end)
             else:
-                slow.append((action, end))
+                slow.append((ended, end))
     batch.write()
     _end_slowly(unit, slow)
     return Reported(refused)

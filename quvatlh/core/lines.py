@@ -1,0 +1,244 @@
+"""Lines: ready tasks that wait for each other stand in one, and only its first is in the ready order.
+
+A line is made of what is equal to every limit that holds up tasks one by one: those of one key in a queue that shares by
+key (sfq, or a limit for each key), and those of one group, name and limit elsewhere; by queue and shape. `ready` is 1 in
+the ready order, 2 in a line behind it. The first of a line is in the ready order unless its key or name has as many live
+actions as may be: so what a limit holds up is looked at by nobody, however many there are. In a queue of limit 1 the
+first is always there, since it holds up the rest.
+
+Which one is visible follows from the tables alone: `refill` makes it so for every line that an entry has touched.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from quvatlh.core import limits, tally
+from quvatlh.core.disciplines import BUILT_IN, FAIR
+from quvatlh.core.model import QueueSettings
+
+if TYPE_CHECKING:
+    from quvatlh.core.rows import TaskRow
+    from quvatlh.core.unit import Unit
+
+VISIBLE: Final = 1
+BEHIND: Final = 2
+FLOWS: Final = "flows/"
+_KEY: Final = "k"
+_NAME: Final = "n"
+_END: Final = "\x1f"
+"""Of a part; no name may hold it, and what comes after it is greater."""
+_FIRST: Final = """
+SELECT seq, ready, rank, turn, key, grp, name, id, lim FROM task
+WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? ORDER BY turn, seq LIMIT 1"""
+_SHAPES: Final = (
+    "SELECT shape FROM task WHERE ready > 0 AND queue = ? AND flow = ? AND shape > ? ORDER BY shape LIMIT 1"
+)
+_NAMED: Final = """
+SELECT flow, shape FROM task WHERE ready > 0 AND queue = ? AND flow >= ? AND flow < ? AND (flow, shape) > (?, ?)
+ORDER BY flow, shape LIMIT 1"""
+
+
+class Line(NamedTuple):
+    flow: str
+    queue: str
+    shape: int
+
+
+class First(NamedTuple):
+    """What is needed of the first of a line."""
+
+    seq: int
+    ready: int
+    rank: int
+    turn: int
+    key: str | None
+    grp: str
+    name: str | None
+    id: str
+    lim: int | None
+
+
+def flow_of(settings: QueueSettings, key: str | None, group: str, name: str, lim: int | None) -> str | None:
+    """What a job waits with; None: with nobody. Under a plug-in all are in the ready order, since it places each."""
+    if settings.discipline == FAIR:
+        return _KEY + (key or "")
+    if settings.discipline not in BUILT_IN:
+        return None
+    if settings.limit_per_key is not None and key is not None:
+        return _KEY + key
+    return None if lim is None else f"{_names(group, name)}{lim}"
+
+
+def _names(group: str, name: str) -> str:
+    return f"{_NAME}{group}{_END}{name}{_END}"
+
+
+def by_flow(settings: QueueSettings) -> bool:
+    """Whether keys of the queue are lines."""
+    return settings.discipline == FAIR or (settings.limit_per_key is not None and settings.discipline in BUILT_IN)
+
+
+class Lines:
+    """Those of one entry."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._db: sqlite3.Connection = unit.db
+        self._visible: dict[Line, int | None] = {}
+        """Touched lines, and who of them was in the ready order before."""
+        self._shown: list[tuple[int, int]] = []
+        self._first_of_new: set[Line] = set()
+        """Lines that were empty and have nothing new."""
+
+    def of(self, task: TaskRow) -> Line | None:
+        return None if task.flow is None else Line(task.flow, task.queue, task.shape)
+
+    def touch(self, line: Line, visible: int | None = None) -> None:
+        """Before anything of it changes; `visible` is who of it is in the ready order, where that is known."""
+        if line in self._visible:
+            return
+        if visible is not None:
+            self._visible[line] = visible
+        else:
+            first = self._first(line)
+            self._visible[line] = first.seq if first is not None and first.ready == VISIBLE else None
+            if first is None:
+                self._first_of_new.add(line)
+
+    def opens(self, line: Line, seq: int, key: str | None, named: tuple[str, str, int | None]) -> bool:
+        """Whether a new task is the first of its line and may be seen at once: the caller writes it so."""
+        if line not in self._first_of_new:
+            return False
+        self._first_of_new.discard(line)
+        group, name, lim = named
+        if not self.may_start(line, First(seq, BEHIND, 0, 0, key, group, name, name, lim)):
+            return False
+        self._visible[line] = seq
+        return True
+
+    def count(self, task: TaskRow, n: int) -> None:
+        """Waiting tasks of a limited name are found by queue."""
+        if task.ready and task.flow is not None and task.flow.startswith(_NAME):
+            self._unit.tally.add(tally.NAMED, _names(task.grp, task.name or task.id), task.queue, n)
+
+    def count_new(self, line: Line, group: str, name: str) -> None:
+        """As `count`, of a task that is about to be written."""
+        if line.flow.startswith(_NAME):
+            self._unit.tally.add(tally.NAMED, _names(group, name), line.queue, 1)
+
+    def know(self, keys: Mapping[str, Collection[str | None]]) -> None:
+        """By queue: what will be asked of these keys, read at once."""
+        for queue, several in keys.items():
+            state = self._unit.queues.get(queue)
+            if state is None or not by_flow(state.settings):
+                continue
+            if state.settings.limit_per_key is not None:
+                self._unit.tally.know(tally.LIVE_KEY, queue, {key for key in several if key is not None})
+            if state.settings.discipline == FAIR:
+                self._unit.turns.know(flows(queue), {key or "" for key in several})
+
+    def count_changes(self, queue: str, key: str | None, named: tuple[str, str] | None, n: int) -> None:
+        """So many live actions more count for a key and a name, or less: have been counted. Of a key only those matter
+        that make it full, or not full any more."""
+        if key is not None:
+            state = self._unit.queues.get(queue)
+            most = None if state is None or not by_flow(state.settings) else state.settings.limit_per_key
+            if most is not None:
+                live = self._unit.tally.get(tally.LIVE_KEY, queue, key)
+                if (live >= most) != (live - n >= most):
+                    self.touch_key(queue, key)
+        if named is not None:
+            self._touch_named(_names(*named))
+
+    def touch_key(self, queue: str, key: str | None) -> None:
+        """All lines of a key: one a shape."""
+        flow = _KEY + (key or "")
+        shape = -1
+        while (row := self._db.execute(_SHAPES, (queue, flow, shape)).fetchone()) is not None:
+            shape = row[0]
+            self.touch(Line(flow, queue, shape))
+
+    def _touch_named(self, names: str) -> None:
+        end = names[:-1] + chr(ord(_END) + 1)
+        sql = "SELECT b FROM tally WHERE scope = ? AND a = ?"
+        for (queue,) in self._db.execute(sql, (tally.NAMED, names)).fetchall():
+            flow, shape = "", -1
+            while (row := self._db.execute(_NAMED, (queue, names, end, flow, shape)).fetchone()) is not None:
+                flow, shape = row
+                self.touch(Line(flow, queue, shape))
+
+    def refill(self) -> None:
+        """The first of every line that was touched is visible if it may start, and nobody else of it."""
+        lines, self._visible = self._visible, {}
+        self._first_of_new.clear()
+        for line, before in lines.items():
+            first = self._first(line)
+            wanted = first is not None and self.may_start(line, first)
+            if before is not None and not (wanted and first is not None and first.seq == before):
+                self._hide(line, before)
+            if wanted and first is not None:
+                self._show(line, first)
+        self._db.executemany("UPDATE task SET ready = 1, rank = ? WHERE seq = ?", self._shown)
+        self._shown.clear()
+
+    def _show(self, line: Line, first: First) -> None:
+        rank = self.rank(line.queue, first.turn, first.key)
+        if first.ready == VISIBLE:
+            rank = max(rank, first.rank) if self._is_fair(line.queue) else rank
+            if rank != first.rank:
+                self._shown.append((rank, first.seq))
+            return
+        self._shown.append((rank, first.seq))
+        self._unit.tally.add(tally.READY, line.queue, line.shape, 1)
+
+    def _hide(self, line: Line, seq: int) -> None:
+        sql = "UPDATE task SET ready = 2 WHERE seq = ? AND ready = 1 AND flow = ? AND queue = ? AND shape = ?"
+        if self._db.execute(sql, (seq, *line)).rowcount:
+            self._unit.tally.add(tally.READY, line.queue, line.shape, -1)
+
+    def rank(self, queue: str, turn: int, key: str | None) -> int:
+        """The place of the first of a line in the order of its queue."""
+        return self._unit.turns.start_tag(flows(queue), key or "") if self._is_fair(queue) else turn
+
+    def _is_fair(self, queue: str) -> bool:
+        return self._unit.queue(queue).settings.discipline == FAIR
+
+    def _first(self, line: Line) -> First | None:
+        row = self._db.execute(_FIRST, line).fetchone()
+        return None if row is None else First(*row)
+
+    def may_start(self, line: Line, first: First) -> bool:
+        settings = self._unit.queue(line.queue).settings
+        if settings.limit == 1:
+            return True
+        if line.flow.startswith(_KEY):
+            if settings.limit_per_key is None or first.key is None:
+                return True
+            return self._unit.tally.get(tally.LIVE_KEY, line.queue, first.key) < settings.limit_per_key
+        counted = self._unit.names.live(first.grp, first.name or first.id)
+        smallest = min((lim for lim, n in counted.items() if n), default=limits.NO_LIMIT)
+        return sum(counted.values()) < min(smallest, first.lim or limits.NO_LIMIT)
+
+
+def misplaced(unit: Unit) -> list[str]:
+    """Lines in which another than the first is seen, or the first is not and might be; but for queues that are being
+    reranked. Reads all of them: for tests."""
+    found = []
+    sql = """SELECT DISTINCT flow, queue, shape FROM task JOIN queue ON queue.name = task.queue
+        WHERE ready > 0 AND flow IS NOT NULL AND rerank_from IS NULL"""
+    for flow, queue, shape in unit.db.execute(sql).fetchall():
+        line = Line(flow, queue, shape)
+        rows = unit.db.execute(f"{_FIRST.removesuffix(' LIMIT 1')}", line).fetchall()
+        seen = [row[0] for row in rows if row[1] == VISIBLE]
+        first = First(*rows[0])
+        if seen != ([first.seq] if unit.lines.may_start(line, first) else []):
+            found.append(f"line {line}: {seen} seen of {[row[0] for row in rows[:5]]}")
+    return found
+
+
+def flows(queue: str) -> str:
+    """The scope of tags of a queue's flows (turns.py)."""
+    return FLOWS + queue

@@ -1,0 +1,196 @@
+"""What a round of the market can give out: a lane for every queue with something ready, room for it, and somebody to take it.
+
+Queues that are paused, full or out of rate cost their counter; those that may start something are looked into when it is
+their turn, and not before. So with a thousand queues a round reads of the tasks only of those that it gives something.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+from quvatlh.core import market
+from quvatlh.core.books import Shape
+from quvatlh.core.classes import read_tree
+from quvatlh.core.disciplines import FAIR
+from quvatlh.core.model import QueueSettings
+from quvatlh.core.rows import TaskRow
+from quvatlh.core.turns import Turns
+from quvatlh.core.views import QueueView
+from quvatlh.service.bids import Bid
+from quvatlh.service.holds import Holds
+from quvatlh.service.lanes import Entrants, HeadLane, Lane, Stream, alone, behind, by_key, ready
+from quvatlh.service.offers import Book
+from quvatlh.service.placing import may
+from quvatlh.service.presence import Presence
+from quvatlh.service.root import Root
+from quvatlh.service.shapes import Shapes
+from quvatlh.service.state import State
+
+ROOM_MAX: Final = 1000
+_SETTINGS: Final = msgspec.json.Decoder(QueueSettings)
+
+
+class Field:
+    """Of the auction: it outlives rounds, and knows the settings of queues until they change."""
+
+    def __init__(self, state: State, presence: Presence, book: Book, shapes: Shapes) -> None:
+        self._state = state
+        self._presence = presence
+        self._book = book
+        self._shapes = shapes
+        self._settings: dict[str, QueueSettings] = {}
+
+    def forget(self, queue: str | None = None) -> None:
+        """Its settings have changed; None: another state is in force."""
+        if queue is None:
+            self._settings.clear()
+        else:
+            self._settings.pop(queue, None)
+
+    def root(
+        self,
+        bids: Sequence[Bid],
+        under_way: Iterable[tuple[TaskRow, Sequence[str]]],
+        unwanted: AbstractSet[int],
+        now_ms: int,
+        look_in: Callable[[float], None],
+        only: str | None = None,
+    ) -> Root:
+        """`under_way`: tasks that are proposed, with their workers; `unwanted`: those and the ones that were refused;
+        `only`: of this queue."""
+        db = self._state.db
+        holds = Holds(db, Turns(db), now_ms)
+        holds.know_queues()
+        shapes: dict[str, list[int]] = {}
+        for queue, number in market.ready_shapes(db):
+            if only is None or queue == only:
+                shapes.setdefault(queue, []).append(number)
+        settings = self._known(shapes)
+        if any(each.class_ is not None for each in settings.values()):
+            holds.tree = read_tree(db, now_ms)
+        for row, workers in under_way:
+            known = self.settings(row.queue)
+            for worker in workers:
+                holds.took(row, known, worker)
+                holds.charge(row, known)
+        round_ = _Round(self, holds, bids, unwanted)
+
+        def make(queue: str) -> Lane | None:
+            room = self._room(queue, settings[queue], holds, now_ms, look_in)
+            fit = round_.shapes(queue, settings[queue], shapes[queue]) if room > 0 else {}
+            if not fit:
+                return None
+            return round_.lane(QueueView(queue, settings[queue], {}, 0, None, None, reranking=False), room, fit)
+
+        return Root(holds, {queue: each.class_ for queue, each in settings.items()}, make)
+
+    def _known(self, queues: Iterable[str]) -> dict[str, QueueSettings]:
+        known = self._settings
+        return {queue: known[queue] if queue in known else self.settings(queue) for queue in queues}
+
+    def _room(
+        self, queue: str, settings: QueueSettings, holds: Holds, now_ms: int, look_in: Callable[[float], None]
+    ) -> int:
+        """How many may start in it now, as far as its counters tell."""
+        if settings.paused:
+            return 0
+        room = ROOM_MAX if settings.limit is None else settings.limit - holds.is_known(queue)
+        if room <= 0 or settings.rate is None:
+            return room
+        by_rate, free_at = holds.rate_room(queue, settings)
+        if free_at is not None and free_at > now_ms:
+            look_in((free_at - now_ms) / 1000)
+            return 0
+        return min(room, by_rate)
+
+    def settings(self, queue: str) -> QueueSettings:
+        known = self._settings.get(queue)
+        if known is None:
+            row = self._state.db.execute("SELECT settings FROM queue WHERE name = ?", (queue,)).fetchone()
+            known = self._settings[queue] = QueueSettings() if row is None else _SETTINGS.decode(row[0])
+        return known
+
+    # --- for one round ---
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        return self._state.db
+
+    def shape(self, number: int) -> Shape | None:
+        return self._shapes.get(number)
+
+    @property
+    def book(self) -> Book:
+        return self._book
+
+    def takers(self) -> frozenset[str]:
+        return frozenset(view.name for view in self._presence.takers())
+
+
+class _Round:
+    def __init__(self, field: Field, holds: Holds, bids: Sequence[Bid], unwanted: AbstractSet[int]) -> None:
+        self._field = field
+        self._holds = holds
+        self._bids = bids
+        self._unwanted = unwanted
+        self._up = field.takers()
+        self.offered = frozenset(field.book.lanes())
+
+    def shapes(self, queue: str, settings: QueueSettings, numbers: Sequence[int]) -> dict[int, Shape]:
+        """Of what is ready; with a policy only if anybody bids, or if the head may be among them."""
+        found: dict[int, Shape] = {}
+        for number in numbers:
+            shape = self._field.shape(number)
+            if shape is None:
+                continue
+            if shape.policy is None or settings.limit == 1 or (queue, number) in self.offered:
+                found[number] = shape
+        return found
+
+    def lane(self, view: QueueView, room: int, shapes: Mapping[int, Shape]) -> Lane:
+        least = min(shape.slots for shape in shapes.values())
+
+        def could() -> bool:
+            return any(bid.could(least) for bid in self._bids)
+
+        if view.settings.limit == 1:
+            return HeadLane(view, room, self._holds, could, lambda: self._head(view, shapes))
+
+        def load() -> dict[int, Entrants]:
+            found = ((number, self._entrants(view, number, shape)) for number, shape in shapes.items())
+            return {number: entrants for number, entrants in found if entrants is not None}
+
+        return Lane(view, room, self._holds, could, load)
+
+    def _head(self, view: QueueView, shapes: Mapping[int, Shape]) -> dict[int, Entrants]:
+        """Its shape alone, and nothing behind it; nothing where it cannot be placed."""
+        db = self._field.db
+        firsts = [row for number in shapes for row in market.ready_tasks(db, view.name, number, limit=1)]
+        head = min(firsts, key=lambda row: (row.rank, row.seq), default=None)
+        if head is None:
+            return {}
+        entrants = self._entrants(view, head.shape, shapes[head.shape], head)
+        return {} if entrants is None else {head.shape: entrants}
+
+    def _entrants(self, view: QueueView, number: int, shape: Shape, head: TaskRow | None = None) -> Entrants | None:
+        able = [bid for bid in self._bids if bid.wants(view.name) and may(bid.worker, shape, view, self._up)]
+        policy = shape.policy is not None
+        if not able or (policy and (view.name, number) not in self.offered):
+            return None
+        db, line = self._field.db, behind
+        rows = self._field.book.tasks(view.name, number) if policy else ready(db, view, number, self._holds)
+        if policy and view.settings.discipline == FAIR:
+            rows = by_key(rows, self._holds)
+        if head is not None:
+            rows = iter([head] if not policy or any(row.seq == head.seq for row in rows) else [])
+        following = (lambda row: line(db, row)) if head is None and not policy else alone
+        stream = Stream(rows, following, view, self._holds, self._is_wanted)
+        return Entrants(stream, able, policy)
+
+    def _is_wanted(self, row: TaskRow) -> bool:
+        return row.seq not in self._unwanted

@@ -1,0 +1,116 @@
+"""What is full, as a round of the market sees it: the tables' counters, what is under way, and what the round has given out.
+
+Apply checks all of it again; what is known here is not proposed in vain, and is not looked at one by one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from quvatlh.core import limits, tally
+from quvatlh.core.books import QueueState
+from quvatlh.core.disciplines import FAIR
+from quvatlh.core.disciplines.htb import Tree
+from quvatlh.core.lines import flows
+from quvatlh.core.model import QueueSettings
+from quvatlh.core.rows import TaskRow, json_list
+from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
+
+
+class Holds:
+    """Made for a round."""
+
+    def __init__(self, db: sqlite3.Connection, turns: Turns, now_ms: int) -> None:
+        self.turns = turns
+        self.tree: Tree | None = None
+        """None where no queue with something ready names a class."""
+        self._db = db
+        self._now_ms = now_ms
+        self._names = tally.NameTally(db)
+        self._live: dict[tuple[str, str, str], int] = {}
+
+    def charge(self, row: TaskRow, settings: QueueSettings) -> None:
+        """A start counts for its queue and its class, as apply will count it."""
+        name = settings.class_
+        if name is None or self.tree is None:
+            self.turns.serve(QUEUES, row.queue, row.cost, settings.weight)
+            return
+        lender = self.tree.lender(name, row.slots)
+        self.tree.take(name, row.slots)
+        self.turns.serve(of_class(name), row.queue, row.cost, settings.weight)
+        if lender is not None:
+            self.turns.serve(lent_by(lender.scope), name, row.cost, self.tree.weight(name))
+
+    def took(self, row: TaskRow, settings: QueueSettings, worker: str) -> None:
+        """It counts as live, and for its flow."""
+        for scope, b in self._counted(row, worker):
+            self._live[scope, row.queue, b] = self.live(scope, row.queue, b) + 1
+        if row.counted_name is not None:
+            self._names.add(row.grp, row.counted_name, row.lim, 1)
+        if settings.discipline == FAIR:
+            key = row.key or ""
+            self.turns.serve(flows(row.queue), key, row.cost, settings.key_weights.get(key, 1))
+
+    def _counted(self, row: TaskRow, worker: str) -> list[tuple[str, str]]:
+        keyed = [] if row.key is None else [(tally.LIVE_KEY, row.key)]
+        return [(tally.LIVE, ""), (tally.LIVE_WORKER, worker), *keyed]
+
+    def live(self, scope: str, queue: str, b: str) -> int:
+        """Live actions by one of the counters, with what will be."""
+        found = self._live.get((scope, queue, b))
+        if found is None:
+            sql = "SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?"
+            row = self._db.execute(sql, (scope, queue, b)).fetchone()
+            found = self._live[scope, queue, b] = row[0] if row else 0
+        return found
+
+    def know(self, queue: str, settings: QueueSettings, rows: Sequence[TaskRow]) -> None:
+        """Read what will be asked of these at once."""
+        if settings.discipline == FAIR:
+            self.turns.know(flows(queue), {row.key or "" for row in rows})
+        if settings.limit_per_key is None:
+            return
+        missing = [
+            row.key for row in rows if row.key is not None and (tally.LIVE_KEY, queue, row.key) not in self._live
+        ]
+        if missing:
+            self._live.update(((tally.LIVE_KEY, queue, key), 0) for key in missing)
+            sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
+            for key, n in self._db.execute(sql, (tally.LIVE_KEY, queue, json_list(missing))):
+                self._live[tally.LIVE_KEY, queue, key] = n
+
+    def know_queues(self) -> None:
+        """The counters of all queues that have any, at once."""
+        for queue, n in self._db.execute("SELECT a, n FROM tally WHERE scope = 'live'"):
+            self._live.setdefault((tally.LIVE, queue, ""), n)
+
+    def is_known(self, queue: str) -> int:
+        """As `live` of the queue, after `know_queues`: one without a counter has nothing."""
+        return self._live.get((tally.LIVE, queue, ""), 0)
+
+    def rate_room(self, queue: str, settings: QueueSettings) -> tuple[int, int | None]:
+        """How many its rate lets start now, and when the next one could, if none."""
+        row = self._db.execute("SELECT bucket_units, bucket_at FROM queue WHERE name = ?", (queue,)).fetchone()
+        rate = settings.rate
+        if row is None or rate is None:
+            return limits.BATCH_MAX, None
+        state = QueueState(queue, settings, row[0], row[1], None)
+        free_at = state.free_at(self._now_ms)
+        state.may_start(self._now_ms)
+        return state.bucket_units // rate.per_ms, free_at
+
+    def key_is_full(self, row: TaskRow, settings: QueueSettings) -> bool:
+        most = settings.limit_per_key
+        return most is not None and row.key is not None and self.live(tally.LIVE_KEY, row.queue, row.key) >= most
+
+    def name_is_full(self, row: TaskRow) -> bool:
+        name = row.counted_name
+        if name is None or (row.lim is None and not self._names.any()):
+            return False
+        counted = self._names.live(row.grp, name)
+        smallest = min((limit for limit, n in counted.items() if n > 0), default=limits.NO_LIMIT)
+        return sum(counted.values()) >= min(smallest, row.lim or limits.NO_LIMIT)
+
+    def start_tag(self, row: TaskRow) -> int:
+        return self.turns.start_tag(flows(row.queue), row.key or "")
