@@ -13,6 +13,7 @@ from quvatlh.core import limits
 from quvatlh.core.queries import announcements, live_actions
 from quvatlh.ports import RunError
 from quvatlh.service import asks
+from quvatlh.service import reports as reports_of
 from quvatlh.service.presence import ELECTION_S, SILENT_S
 from quvatlh.service.reports import BATCH_BYTES_MAX
 from quvatlh.service.seat import Claim, secret_hash
@@ -331,7 +332,10 @@ async def test_an_end_that_the_log_does_not_take_is_told_with_less_and_holds_up_
         await stand.until(lambda: not stand.process.held, "they are not forgotten")
 
 
-async def test_long_announcements_are_told_in_batches_that_the_log_takes(tmp_path: Path) -> None:
+async def test_long_announcements_are_told_in_batches_that_the_log_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports_of, "START_S", 3600)
     async with one(tmp_path, slots=20) as stand:
         await stand.working()
         reports = stand.node.workplace.reports
@@ -347,6 +351,7 @@ async def test_long_announcements_are_told_in_batches_that_the_log_takes(tmp_pat
             return await propose(item, deadline=deadline)
 
         stand.log.propose = seen  # type: ignore[method-assign]
+        reports._tell_starts()
         await stand.until(lambda: len(announcements(stand.machine.db)) == 20)
         assert max(sizes) < 2 * BATCH_BYTES_MAX
         assert {stand.peek(task) for task in tasks} == {"running"}
