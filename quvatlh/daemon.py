@@ -20,11 +20,13 @@ from quvatlh.api.server import Options as ServerOptions
 from quvatlh.api.server import Server
 from quvatlh.client.line import Dialer
 from quvatlh.codec import Values
-from quvatlh.config import Config, address
+from quvatlh.config import Config, ConfigError, Fault, address
 from quvatlh.config.environments import Environment, with_default
 from quvatlh.config.secret import read_secret
 from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.core.statefile import StateRefused
+from quvatlh.notify.http import HttpSender
+from quvatlh.notify.signing import keys_of
 from quvatlh.observe import logs
 from quvatlh.policy.judge import LuaJudge
 from quvatlh.ports import Facts, LogError, MachineFactory, Member, fact_tags
@@ -78,6 +80,10 @@ DEFAULTS = Settings()
 
 CODEC = Values()
 
+ADAPTERS: tuple[Adapter, ...] = ("command", "python", "http")
+"""What the worker of a daemon carries out."""
+
+NOTIFY_SECRET = "notify.secret_file"  # noqa: S105 - the name of a key
 NAME_FILE = "name"
 OUTPUTS_DIR = "outputs"
 INPUTS_DIR = "inputs"
@@ -128,13 +134,16 @@ async def run_worker(config: Config) -> None:
         machine = _machine(config)
         executor, judge = executor_of(config, name), LuaJudge(RealClock())
         stack.push_async_callback(judge.close)
+        with _refusing():
+            sender = sender_of(config)
+        stack.push_async_callback(sender.close)
         # 4. The worker, and its connection.
         dialer = Dialer(token, config.node.server_ca)
         stack.push_async_callback(dialer.close)
         outpost = Outpost(
             dialer.dial,
             config.node.server,
-            Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine), logs.noter("quvatlh.worker")),
+            Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine), logs.noter("quvatlh.worker"), sender),
             facts=_facts(config, name, await machine.facts()),
             directory=data.node_id,
             on_fatal=lambda error: None if broken.done() else broken.set_exception(error),
@@ -159,17 +168,20 @@ async def run_node(config: Config) -> None:
         # 3. The data directory, locked; the log in it; the links to the peers.
         state = State(CODEC)
         running = await stack.enter_async_context(running_log(config, state.open))
-        # 4. The machine, who runs the actions of this node, and who its policies; no process is started before it is needed.
+        # 4. The machine, who runs the actions of this node, who its policies, and who asks the world outside; no process is
+        #    started before it is needed.
         machine = _machine(config)
         known = await machine.facts()
         executor = executor_of(config, running.name)
         judge = LuaJudge(RealClock())
         stack.push_async_callback(judge.close)
+        with _refusing():
+            sender = sender_of(config)
+        stack.push_async_callback(sender.close)
         # 5. The services on the log: from here on this node decides, works, and answers its peers.
         token, place = _token(config)
-        node = _node(
-            config, running, state, Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine)), known, token
-        )
+        craft = Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine), sender=sender)
+        node = _node(config, running, state, craft, known, token)
         node.start()
         stack.push_async_callback(node.stop)
         # 6. The door for people and programs.
@@ -291,8 +303,27 @@ def _node(config: Config, running: RunningLog, state: State, craft: Craft, known
     )
     facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress)
     note = logs.noter("quvatlh.worker")
-    world = NodeWorld(log, log, craft.executor, craft.judge, craft.clock, craft.entropy, room, facts, craft.load, note)
+    world = NodeWorld(
+        log, log, craft.executor, craft.judge, craft.clock, craft.entropy, room, facts, craft.load, note,
+        sender=craft.sender,
+    )  # fmt: skip
     return Node(options, world, state, CODEC, on_fatal=running.on_fatal)
+
+
+def sender_of(config: Config) -> HttpSender:
+    """With the keys of the configuration, which must be some where a file is named."""
+    path = config.notify.secret_file
+    keys: tuple[bytes, ...] = ()
+    if path is not None:
+        secret, warnings = read_secret(path, NOTIFY_SECRET)
+        for warning in warnings:
+            logs.noter("quvatlh.notify", "warning")(warning, file=path)
+        try:
+            keys = keys_of(secret.decode())
+        except ValueError as error:
+            words = "is not text" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise ConfigError([Fault(NOTIFY_SECRET, words, path)]) from None
+    return HttpSender(RealClock(), keys, config.notify.allow)
 
 
 def _facts(config: Config, name: str, known: Facts) -> WorkerFacts:
@@ -300,7 +331,7 @@ def _facts(config: Config, name: str, known: Facts) -> WorkerFacts:
     worker = config.worker
     slots = (os.cpu_count() or 1) if worker.slots is None else worker.slots
     tags = tuple(dict.fromkeys((*worker.tags, *fact_tags(known))))
-    adapters: tuple[Adapter, ...] = ("command", "python")
+    adapters = ADAPTERS
     if any(each.command for each in worker.environments):
         adapters = (*adapters, "warm")
     return WorkerFacts(name, config.node.role, tags, adapters, slots, worker.queues, dict(known))

@@ -41,6 +41,8 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "worker.cloud_metadata": kinds.url,
         "market.strategy": kinds.choice(*get_args(Strategy)),
         "market.balance": kinds.balance,
+        "notify.secret_file": kinds.path,
+        "notify.allow": kinds.networks,
         "log.format": kinds.choice(*get_args(LogFormat)),
         "log.level": kinds.choice(*get_args(LogLevel)),
     }
@@ -48,7 +50,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
 
 SECTIONS = frozenset(
     path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1)
-)  # every proper prefix: node, peer, peer.tls, http, http.tls, worker, market, log
+)  # every proper prefix: node, peer, peer.tls, http, http.tls, worker, market, notify, log
 TOP_SECTIONS = frozenset(path.split(".", 1)[0] for path in KEYS)
 
 

@@ -6,6 +6,7 @@ A file gives YAML's types; the environment and flags give text, so that each kin
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -111,6 +112,22 @@ def names(given: object) -> tuple[str, ...]:
     if not isinstance(parts, list):
         raise ValueError("must be a list of names")  # noqa: TRY004 - as above
     return tuple(name(part) for part in parts)
+
+
+def networks(given: object) -> tuple[str, ...]:
+    """A list, or text with commas: of addresses, with the length of their prefix or alone."""
+    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if not isinstance(parts, list):
+        raise ValueError("must be a list of networks such as 10.0.0.0/8")  # noqa: TRY004 - as above
+    return tuple(_network(part) for part in parts)
+
+
+def _network(given: object) -> str:
+    value = text(given)
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError as error:
+        raise ValueError(f"must be networks such as 10.0.0.0/8 or 127.0.0.1: {error}") from None
 
 
 def count(given: object) -> int:

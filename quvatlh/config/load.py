@@ -17,6 +17,7 @@ from quvatlh.config.model import (
     LogConfig,
     MarketConfig,
     NodeConfig,
+    NotifyConfig,
     PeerConfig,
     TlsConfig,
     WorkerConfig,
@@ -101,5 +102,6 @@ def _build(values: Mapping[str, Any], data: str) -> Config:
         http=HttpConfig(**section("http"), tls=HttpTlsConfig(**section("http.tls")) if http_tls else None),
         worker=WorkerConfig(**section("worker")),
         market=MarketConfig(**section("market")),
+        notify=NotifyConfig(**section("notify")),
         log=LogConfig(**section("log")),
     )

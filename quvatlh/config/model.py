@@ -121,6 +121,16 @@ class MarketConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifyConfig:
+    """Of requests that this node makes: deliveries of `notify`, and `http` works."""
+
+    secret_file: str | None = None
+    """File with the keys that deliveries are signed with, the newest first. None: they are not signed."""
+    allow: tuple[str, ...] = ()
+    """Networks that may be asked beside the public internet. Too wide, and who may add tasks reaches what is behind them."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     format: LogFormat = "auto"
     """auto: for people when standard error is a terminal, else JSON."""
@@ -135,3 +145,4 @@ class Config:
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     log: LogConfig = field(default_factory=LogConfig)
     market: MarketConfig = field(default_factory=MarketConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)

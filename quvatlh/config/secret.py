@@ -1,4 +1,4 @@
-"""The cluster secret, read from its file. What it proves, and how, is the peer link's business."""
+"""Secrets, read from their files. What they prove, and how, is the business of who has them read."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Secret(NamedTuple):
         return "Secret(...)"
 
 
-def read_secret(path: str) -> Secret:
+def read_secret(path: str, key: str = PATH) -> Secret:
     """ConfigError when there is none to be had."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             value = file.read(SECRET_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError([Fault(PATH, f"cannot be read: {error.strerror}", path)]) from error
+        raise ConfigError([Fault(key, f"cannot be read: {error.strerror}", path)]) from error
     if len(value) > SECRET_BYTES_MAX:
-        raise ConfigError([Fault(PATH, f"holds more than {SECRET_BYTES_MAX} bytes: not a secret", path)])
+        raise ConfigError([Fault(key, f"holds more than {SECRET_BYTES_MAX} bytes: not a secret", path)])
     value = value.strip()
     if not value:
-        raise ConfigError([Fault(PATH, "is empty", path)])
+        raise ConfigError([Fault(key, "is empty", path)])
     return Secret(value, tuple(_warnings(value, mode)))
 
 

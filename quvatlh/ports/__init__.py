@@ -54,6 +54,13 @@ from quvatlh.ports.running import (
     RunnerListener,
     StreamName,
 )
+from quvatlh.ports.sending import (
+    Incoming,
+    Outgoing,
+    Sender,
+    SendFault,
+    SendTrouble,
+)
 from quvatlh.ports.world import (
     Clock,
     Entropy,
@@ -83,6 +90,7 @@ __all__ = [
     "HeldAction",
     "Host",
     "HostLoad",
+    "Incoming",
     "Judge",
     "Life",
     "Log",
@@ -92,6 +100,7 @@ __all__ = [
     "MachineFactory",
     "Member",
     "Membership",
+    "Outgoing",
     "OutputChunk",
     "Peers",
     "PolicyState",
@@ -103,6 +112,9 @@ __all__ = [
     "RunFault",
     "Runner",
     "RunnerListener",
+    "SendFault",
+    "SendTrouble",
+    "Sender",
     "SourceFault",
     "StreamName",
     "Unavailable",

@@ -39,13 +39,13 @@ class ActionSpec:
 
 RunFault = Literal[
     "exit", "signal", "timeout", "stopped", "unrunnable", "resources", "lease", "stale",
-    "exception", "crash", "protocol", "environment",
+    "exception", "crash", "protocol", "environment", "status", "unreachable",
 ]  # fmt: skip
 """Why an action did not succeed: it ended with another status than 0, or by a signal; its time was over; it was asked to
 stop; what it asks for can never be run here (permanent); the machine could not start it now; and of executors: its lease
 was over; it was never begun, since its token or lease was not good any more, or no slot became free in time. Of calls: it
 raised; the process that ran it died of it; what its process said could not be understood; there is no such environment
-here now."""
+here now. Of a request: it was answered with no yes, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,10 @@ class ActionFinished:
     """Why the output files are not what the caps promise, such as a full disk; empty when they are."""
     result: bytes | None = None
     """JSON, of a call that succeeded and returned anything."""
+    status: int | None = None
+    """What a request was answered with."""
+    retry_after_ms: int | None = None
+    """When who was asked wants to be asked again; None: as the task's own rules say."""
 
 
 @dataclass(frozen=True, slots=True)

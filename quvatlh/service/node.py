@@ -14,7 +14,7 @@ from quvatlh.codec import Values
 from quvatlh.core.disciplines import Discipline
 from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.core.plugins import DISCIPLINES
-from quvatlh.ports import Clock, Entropy, Executor, Judge, Log, Peers
+from quvatlh.ports import Clock, Entropy, Executor, Judge, Log, Peers, Sender
 from quvatlh.service import tokens
 from quvatlh.service.auction import Auction
 from quvatlh.service.balance import Balancer
@@ -104,6 +104,8 @@ class World:
     note: Callable[..., None] = lambda *_, **__: None
     """What people should know, with its fields."""
     readers: Callable[[State], Reading] = Readers
+    sender: Sender | None = None
+    """For requests to the world outside; None: this node makes none."""
 
 
 class NodePool:
@@ -183,7 +185,7 @@ class Node:
         facts = WorkerFacts(
             options.name, "node", options.tags, options.adapters, options.slots, options.queues, machine
         )
-        craft = Craft(world.executor, world.judge, clock, entropy, world.load, world.note)
+        craft = Craft(world.executor, world.judge, clock, entropy, world.load, world.note, world.sender)
         self.workplace = Workplace(
             self.seats.take(options.name), craft, worker=options.name, directory=log.node_id, facts=facts
         )

@@ -21,6 +21,7 @@ from quvatlh.core.queries import action_id
 from quvatlh.core.work import WorkError, runnable
 from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, Executor, HeldAction, Life
 from quvatlh.service.announcer import Announcer
+from quvatlh.service.courier import Errand
 from quvatlh.service.reports import Reports
 from quvatlh.service.seat import Claim, Standing, serial_of
 from quvatlh.service.session import Session
@@ -64,6 +65,8 @@ class Worker:
         self.session: Session
         """Set once, by who puts the parts together."""
         self.announcer: Announcer
+        self.send: Callable[[Errand], None] | None = None
+        """Who carries out requests; None: nobody here."""
         self.on_changed: Callable[[], None] = lambda: None
         """What runs or waits here is not what it was."""
         self._reports = reports
@@ -268,7 +271,7 @@ class Worker:
             self._timer = None
         while self._queue:
             held = self._queue[0]
-            may = not self._draining and held.claim is not None and self.session.left_s(held.claim.lease_ms) > 0
+            may = not self._draining and held.claim is not None and self._may_begin(held.claim)
             left_s = held.since + BEGIN_S - self._clock.boot()
             if not may and left_s > 0 and not self._draining:
                 self._timer = asyncio.get_running_loop().call_later(max(left_s, LOOK_S_MIN), self._pump)
@@ -280,10 +283,21 @@ class Worker:
                 self._drop(held)
                 self._reports.give_back(held.token)
 
+    def _may_begin(self, claim: Claim) -> bool:
+        """Its lease runs, as far as is known here; a request needs a slot now, since the executor has no part in it."""
+        if self.session.left_s(claim.lease_ms) <= 0:
+            return False
+        if claim.work.adapter != "http" or not claim.slots:
+            return True
+        return claim.slots + sum(each.slots for each in self._held.values() if each.given) <= self._slots
+
     def _give(self, held: Held, claim: Claim, wait_s: float) -> None:
         name = action_id(held.token)
         try:
-            self._executor.start(self._spec(name, claim, wait_s))
+            if claim.work.adapter == "http" and self.send is not None:
+                self.send(_errand(name, claim))
+            else:
+                self._executor.start(self._spec(name, claim, wait_s))
         except (WorkError, ValueError) as error:
             self._drop(held)
             detail = c.EndDetail(error_code="unrunnable", error_text=str(error)[:1000], permanent=True)
@@ -421,6 +435,12 @@ class Worker:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _errand(name: str, claim: Claim) -> Errand:
+    timeout_s = None if claim.timeout_ms is None else claim.timeout_ms / 1000
+    request = claim.work.http or {}
+    return Errand(name, claim.task_id, request, claim.payload, timeout_s, claim.lease_ms / 1000)
 
 
 async def _wait(event: asyncio.Event, at_most_s: float) -> None:

@@ -19,11 +19,14 @@ from quvatlh.ports import (
     Executor,
     Judge,
     LogError,
+    Sender,
     Unavailable,
 )
 from quvatlh.service import asks, outputs
 from quvatlh.service.announcer import Announcer
 from quvatlh.service.bidder import Bidder
+from quvatlh.service.courier import Courier
+from quvatlh.service.mixed import Mixed
 from quvatlh.service.ownstate import MachineLoad, OwnState
 from quvatlh.service.reports import Reports
 from quvatlh.service.seat import LISTED_MAX, Claim, Seat, Standing, serial_of
@@ -48,6 +51,8 @@ class Craft:
     entropy: Entropy
     load: MachineLoad = dict
     note: Callable[..., None] = lambda *_, **__: None
+    sender: Sender | None = None
+    """None: requests are not carried out here."""
 
 
 class Workplace:
@@ -55,21 +60,24 @@ class Workplace:
 
     def __init__(self, seat: Seat, craft: Craft, *, worker: str, directory: str, facts: WorkerFacts) -> None:
         self._seat = seat
-        self._executor = craft.executor
+        mixed = None if craft.sender is None else Mixed(craft.executor, Courier(craft.sender, craft.clock))
+        executor: Executor = mixed or craft.executor
+        self._executor = executor
         self.reports = Reports(seat, craft.entropy, lambda: self.session.id or self.session.last)
-        self.worker = Worker(self.reports, craft.executor, craft.clock, facts.slots, craft.note)
+        self.worker = Worker(self.reports, executor, craft.clock, facts.slots, craft.note)
         self.session = Session(
-            seat, craft.executor, craft.clock, self.worker,
+            seat, executor, craft.clock, self.worker,
             worker=worker, directory=directory, facts=facts, note=craft.note,
         )  # fmt: skip
         self.worker.session = self.session
+        self.worker.send = None if mixed is None else mixed.send
         self._own = OwnState(worker, facts, self.worker, craft.load)
         self.worker.announcer = Announcer(craft.judge, self.reports, self._state, craft.note)
         self.bidder = Bidder(seat, self.session, self.worker, craft.judge, self._own, craft.clock)
         self.worker.on_changed = self.bidder.changed
         self._drained = False
         seat.sit(self)
-        craft.executor.listen(self)
+        executor.listen(self)
 
     def start(self, tree: Tree) -> None:
         tree.grow("reports", self.reports.run)

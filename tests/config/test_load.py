@@ -263,3 +263,11 @@ def test_the_cloud_is_asked_at_an_address_of_http(url: str, tmp_path: Path) -> N
 )
 def test_any_other_address_of_the_cloud_is_a_fault(url: str, tmp_path: Path) -> None:
     assert [path for path, _ in faults(f"worker: {{cloud_metadata: '{url}'}}", tmp_path)] == ["worker.cloud_metadata"]
+
+
+def test_networks_that_requests_may_go_to() -> None:
+    given = loaded(QUVATLH_NOTIFY_ALLOW="10.0.0.0/8, 127.0.0.1, fd00::/8")
+    assert given.notify.allow == ("10.0.0.0/8", "127.0.0.1/32", "fd00::/8")
+    for wrong in ("10.0.0.1/8", "10.0.0.0/33", "example.org"):
+        with pytest.raises(ConfigError, match="must be networks such as"):
+            loaded(QUVATLH_NOTIFY_ALLOW=wrong)

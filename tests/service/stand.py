@@ -12,7 +12,7 @@ from quvatlh.codec import Values
 from quvatlh.core import commands as c
 from quvatlh.core.invariants import check_invariants
 from quvatlh.core.results import Awarded
-from quvatlh.ports import Entry, Member, Membership, Role
+from quvatlh.ports import Entry, Member, Membership, Role, Sender
 from quvatlh.service.node import Node, Options, World
 from quvatlh.service.pool import Added, Call, NewTask, Principal, RequestKey, Unavailable
 from quvatlh.service.state import State
@@ -45,6 +45,7 @@ class Stand:
         seed: int,
         isolated: bool = False,
         works: bool | None = None,
+        sender: Sender | None = None,
         **options: Any,
     ) -> None:
         """Without `works`: with slots it has an executor, without slots nothing can start one, so it has no worker."""
@@ -59,6 +60,7 @@ class Stand:
         if not (slots > 0 if works is None else works):
             self.host.broken = OSError("this stand has no worker")
         self.judge = FakeJudge(self.clock)
+        self.sender = sender
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.room = ROOMY
         self.fatal: list[BaseException] = []
@@ -82,6 +84,7 @@ class Stand:
             lambda: self.room,
             LogFacts(lambda: self.committed),
             note=lambda text, **fields: self.notes.append((text, fields)),
+            sender=self.sender,
         )
         self.node = Node(self.options, world, self.state, CODEC, on_fatal=self.fatal.append)
         self.pool = self.node.pool

@@ -16,6 +16,7 @@ from quvatlh.core.rows import LiveRow, TaskRow
 from quvatlh.core.turns import QUEUES, of_class
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import deaths
+from quvatlh.core.verbs.telling import tell_of_end
 
 _SUCCEEDED, _FAILED, _STOPPED = 0, 1, 2
 _VERB_OF_HOW = {_SUCCEEDED: "succeed", _FAILED: "fail", _STOPPED: "stopped"}
@@ -112,6 +113,7 @@ def finish_task(
     if action is not None and action.started_at is not None:
         more["started_at"] = action.started_at
     unit.tell_task(kind, task, token, worker, **more)
+    tell_of_end(unit, task)
 
 
 def stop(unit: Unit, task: TaskRow, actions: list[LiveRow], why: StopReason) -> int:

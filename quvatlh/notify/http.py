@@ -1,0 +1,130 @@
+"""ports.Sender on aiohttp: one connection a request, no redirect followed, no cookie kept, no proxy of the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from quvatlh.notify.addresses import Allowed
+from quvatlh.notify.signing import signed
+from quvatlh.ports import Clock, Incoming, Outgoing, SendFault
+
+BODY_BYTES_KEPT: Final = 64 * 1024
+"""Of an answer: what says more is read no further."""
+HEADER_BYTES_MAX: Final = 16 * 1024
+CONNECT_S: Final = 10.0
+AGENT: Final = "quvatlh"
+_METHOD: Final = re.compile(r"[A-Z]{1,16}")
+
+
+class Forbidden(OSError):
+    """A name that leads to no address that may be asked."""
+
+
+class HttpSender:
+    def __init__(self, clock: Clock, keys: Sequence[bytes] = (), allowed: Sequence[str] = ()) -> None:
+        self._clock = clock
+        self._keys = tuple(keys)
+        self._allowed = Allowed(allowed)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, request: Outgoing) -> Incoming:
+        self._check(request)
+        headers = {"User-Agent": AGENT, **request.headers}
+        if request.delivery is not None:
+            headers |= signed(request.delivery, self._clock.wall_ms() // 1000, request.body, self._keys)
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                return await self._ask(request, headers)
+        except TimeoutError:
+            raise SendFault("timeout", f"no answer within {request.timeout_s:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, Forbidden):
+                raise SendFault("forbidden", str(error.os_error)) from None
+            raise SendFault("unreachable", _words(error)) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise SendFault("unreachable", _words(error)) from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _check(self, request: Outgoing) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("the URL must be http or https, with a host")
+        if _METHOD.fullmatch(request.method) is None:
+            raise ValueError("the method must be a word in capital letters")
+        # Names are judged when they are resolved; an address that stands in the URL is resolved by nobody.
+        if _is_address(parts.hostname) and not self._allowed.has(parts.hostname):
+            raise SendFault("forbidden", _not_allowed(parts.hostname))
+
+    async def _ask(self, request: Outgoing, headers: dict[str, str]) -> Incoming:
+        session = self._open()
+        asked = session.request(
+            request.method, request.url, data=request.body or None, headers=headers, allow_redirects=False
+        )
+        async with asked as response:
+            body = bytearray()
+            while len(body) < BODY_BYTES_KEPT and (piece := await response.content.read(BODY_BYTES_KEPT - len(body))):
+                body += piece
+            found = {name.lower(): value for name, value in response.headers.items()}
+            return Incoming(response.status, found, bytes(body), len(body))
+
+    def _open(self) -> aiohttp.ClientSession:
+        """One for all, made on the loop that uses it."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    resolver=_Resolver(self._allowed), use_dns_cache=False, force_close=True, limit=0
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+                trust_env=False,
+                auto_decompress=False,
+                max_line_size=HEADER_BYTES_MAX,
+                max_field_size=HEADER_BYTES_MAX,
+            )
+        return self._session
+
+
+class _Resolver(AbstractResolver):
+    """The system's, of which only allowed addresses are told."""
+
+    def __init__(self, allowed: Allowed) -> None:
+        self._inner = aiohttp.ThreadedResolver()
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._inner.resolve(host, port, family)
+        kept = [each for each in found if self._allowed.has(each["host"])]
+        if not kept:
+            raise Forbidden(_not_allowed(f"{host} ({found[0]['host']})" if found else host))
+        return kept
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def _is_address(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+def _not_allowed(what: str) -> str:
+    return f"{what} is no public address, and not allowed by notify.allow"
+
+
+def _words(error: BaseException) -> str:
+    """Without what aiohttp says around it."""
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    text = (inner.strerror if isinstance(inner, OSError) else None) or str(inner) or type(inner).__name__
+    return text[:500]

@@ -1,0 +1,216 @@
+"""Requests as actions: what an `http` work asks for, sent by the daemon itself, through ports.Sender.
+
+There is no process: an errand dies with its daemon, and the cluster gives its task to somebody else. While it is under way it
+is held to its lease as everything is: out of touch for longer, it is broken off. What has been sent by then has been sent;
+who receives tells a second time from the first by the delivery's id, or by what the request itself says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import msgspec
+
+from quvatlh.ports import (
+    ActionFinished,
+    ActionStarted,
+    Clock,
+    Incoming,
+    Outgoing,
+    RunError,
+    RunFault,
+    RunnerListener,
+    Sender,
+    SendFault,
+)
+
+TIMEOUT_S: Final = 30.0
+"""Of one without a timeout of its own."""
+AT_ONCE: Final = 64
+"""Under way; others wait, claimed."""
+TAIL_BYTES_MAX: Final = 4000
+TEXT_CHARS_MAX: Final = 200
+RETRY_AFTER_S_MAX: Final = 24 * 3600
+_GONE: Final = 410
+_AGAIN: Final = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One action of an http work."""
+
+    action_id: str
+    task_id: str
+    request: Mapping[str, Any]
+    payload: bytes | None
+    timeout_s: float | None
+    lease_s: float
+
+
+class _Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands under `http`."""
+
+    url: str
+    method: str | None = None
+    """None: POST where something is sent, else GET."""
+    headers: dict[str, str] = {}
+    body: str | None = None
+    """None: the payload."""
+    sign: bool = False
+    """As a delivery, whose id is the task's."""
+
+
+class Courier:
+    """Of one worker. What it begins is live until its end is told."""
+
+    def __init__(self, sender: Sender, clock: Clock) -> None:
+        self._sender = sender
+        self._clock = clock
+        self._listener: RunnerListener | None = None
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._stopped: set[str] = set()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._renewed_s = 0.0
+        """The boot time from which leases count."""
+
+    def listen(self, listener: RunnerListener) -> None:
+        self._listener = listener
+
+    def live(self) -> Collection[str]:
+        return tuple(self._under_way)
+
+    def renew(self, sent_s: float) -> None:
+        self._renewed_s = max(self._renewed_s, sent_s)
+
+    def start(self, errand: Errand) -> None:
+        """ValueError for what is no request: it can never be carried out."""
+        outgoing = _outgoing(errand)
+        run = asyncio.get_running_loop().create_task(self._run(errand, outgoing), name=f"errand {errand.action_id}")
+        self._under_way[errand.action_id] = run
+
+    def stop(self, action_id: str) -> None:
+        """At once: nobody can be asked to come to an end. Of others it knows nothing."""
+        run = self._under_way.get(action_id)
+        if run is not None:
+            self._stopped.add(action_id)
+            run.cancel()
+
+    async def drop(self) -> None:
+        """All of them, and nobody is told."""
+        dropped = list(self._under_way.values())
+        self._under_way.clear()
+        for run in dropped:
+            run.cancel()
+        await asyncio.gather(*dropped, return_exceptions=True)
+
+    # --- one errand ---
+
+    async def _run(self, errand: Errand, outgoing: Outgoing) -> None:
+        began_ms: int | None = None
+        answer: Incoming | None = None
+        error: RunError | None
+        try:
+            async with self._room:
+                began_ms = self._clock.wall_ms()
+                self._tell_started(errand, began_ms)
+                answer, error = await self._send(errand, outgoing)
+        except asyncio.CancelledError:
+            if errand.action_id not in self._stopped:
+                raise
+            error = RunError("stopped", "it was stopped")
+        self._tell_finished(errand, began_ms, answer, error)
+
+    async def _send(self, errand: Errand, outgoing: Outgoing) -> tuple[Incoming | None, RunError | None]:
+        """Until its lease is over."""
+        sending = asyncio.ensure_future(self._sender.send(outgoing))
+        try:
+            while not sending.done():
+                left_s = self._renewed_s + errand.lease_s - self._clock.boot()
+                if left_s <= 0:
+                    return None, RunError("lease", "its worker was out of touch for longer than its lease")
+                await asyncio.wait({sending}, timeout=left_s)
+            answer = sending.result()
+        except SendFault as fault:
+            return None, RunError(_FAULTS[fault.code], fault.text)
+        except ValueError as error:
+            return None, RunError("unrunnable", str(error))
+        finally:
+            sending.cancel()
+        return answer, _judged(answer)
+
+    def _tell_started(self, errand: Errand, began_ms: int) -> None:
+        if self._listener is not None and errand.action_id in self._under_way:
+            self._listener.started(ActionStarted(errand.action_id, 0, began_ms))
+
+    def _tell_finished(
+        self, errand: Errand, began_ms: int | None, answer: Incoming | None, error: RunError | None
+    ) -> None:
+        self._stopped.discard(errand.action_id)
+        if self._under_way.pop(errand.action_id, None) is None or self._listener is None:
+            return
+        tail = b"" if answer is None else answer.body[-TAIL_BYTES_MAX:]
+        finished = ActionFinished(
+            action_id=errand.action_id,
+            exit_code=None,
+            signal=None,
+            error=error,
+            stdout_tail=tail.decode(errors="replace"),
+            stderr_tail="",
+            stdout_bytes=0 if answer is None else answer.body_bytes,
+            stderr_bytes=0,
+            started_at_ms=began_ms,
+            finished_at_ms=self._clock.wall_ms(),
+            status=None if answer is None else answer.status,
+            retry_after_ms=None if answer is None or error is None else self._retry_after_ms(answer),
+        )
+        self._listener.finished(finished)
+
+    def _retry_after_ms(self, answer: Incoming) -> int | None:
+        """What the receiver asks for, where it says that it is a matter of time."""
+        given = answer.headers.get("retry-after", "").strip()
+        if answer.status not in _AGAIN or not given:
+            return None
+        if given.isascii() and given.isdigit():
+            seconds = float(given[:9])
+        else:
+            try:
+                seconds = parsedate_to_datetime(given).timestamp() - self._clock.wall_ms() / 1000
+            except (ValueError, TypeError, OverflowError):
+                return None
+        return round(min(max(seconds, 0.0), RETRY_AFTER_S_MAX) * 1000)
+
+
+_FAULTS: Final[Mapping[str, RunFault]] = {"timeout": "timeout", "unreachable": "unreachable", "forbidden": "unrunnable"}
+
+
+def _judged(answer: Incoming) -> RunError | None:
+    """2xx is a yes. A redirect is none: who is told of it may give the other address himself."""
+    status = answer.status
+    if 200 <= status < 300:
+        return None
+    if status == _GONE:
+        return RunError("unrunnable", "status 410: who is asked wants to hear no more")
+    if 300 <= status < 400:
+        return RunError(
+            "status", f"status {status}: it points to {answer.headers.get('location', 'elsewhere')[:TEXT_CHARS_MAX]}"
+        )
+    said = " ".join(answer.body[: 4 * TEXT_CHARS_MAX].decode(errors="replace").split())[:TEXT_CHARS_MAX]
+    return RunError("status", f"status {status}{': ' if said else ''}{said}")
+
+
+def _outgoing(errand: Errand) -> Outgoing:
+    try:
+        asked = msgspec.convert(dict(errand.request), _Request)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"http: {error}") from None
+    body = (errand.payload or b"") if asked.body is None else asked.body.encode()
+    method = asked.method or ("POST" if body else "GET")
+    for name, value in asked.headers.items():
+        if not name.isascii() or not value.isprintable():
+            raise ValueError(f"http: header {name[:60]!r} cannot be sent")
+    delivery = errand.task_id if asked.sign else None
+    return Outgoing(method.upper(), asked.url, asked.headers, body, errand.timeout_s or TIMEOUT_S, delivery)

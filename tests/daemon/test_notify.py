@@ -1,0 +1,109 @@
+"""An end told by the program itself: to a receiver on this machine, signed, and again until it is taken."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.program import Program
+from tests.notify.test_signing import is_ours
+
+SECRET = "a secret that receiver and node share"
+Start = Callable[..., Program]
+Told = tuple[dict[str, str], bytes]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Program] = []
+
+    def begin(**environ: str) -> Program:
+        started.append(Program(tmp_path / "one", **environ))
+        return started[-1]
+
+    yield begin
+    for program in started:
+        program.kill()
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[str, list[Told]]]:
+    """Takes only what it has refused once."""
+    told: list[Told] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(200 if len(told) > 1 else 500)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", told
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_end_is_told_signed_and_again_until_it_is_taken(
+    start: Start, tmp_path: Path, receiver: tuple[str, list[Told]]
+) -> None:
+    url, told = receiver
+    secret = tmp_path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    secret.chmod(0o600)
+    node = start(QUVATLH_NOTIFY_SECRET_FILE=str(secret), QUVATLH_NOTIFY_ALLOW="127.0.0.1").listening().ready()
+    task = node.add(work={"command": ["false"]}, retry={"attempts": 1}, notify={"url": url})
+    (delivery,) = (each["id"] for each in _deliveries(node, task))
+    assert node.done(delivery)["attempts"] == 2
+    assert [headers["webhook-id"] for headers, _ in told] == [delivery] * 2
+    assert all(is_ours(headers, body, SECRET) for headers, body in told)
+    said = json.loads(told[-1][1])
+    assert (said["type"], said["data"]["id"], said["data"]["error"]["text"]) == ("task.failed", task, "exit status 1")
+    assert node.stop() == 0
+    assert '"level": "error"' not in node.told()
+
+
+def test_a_command_is_told_on_its_standard_input(start: Start, tmp_path: Path) -> None:
+    node = start().listening().ready()
+    into = tmp_path / "told"
+    task = node.add(work={"command": ["true"]}, notify={"command": ["dd", f"of={into}", "status=none"]})
+    (delivery,) = (each["id"] for each in _deliveries(node, task))
+    assert node.done(delivery)["state"] == "succeeded"
+    assert json.loads(into.read_text())["data"]["id"] == task
+
+
+def test_this_machine_is_not_asked_unless_that_is_allowed(start: Start, receiver: tuple[str, list[Told]]) -> None:
+    url, told = receiver
+    node = start().listening().ready()
+    task = node.add(work={"command": ["true"]}, notify={"url": url})
+    (delivery,) = (each["id"] for each in _deliveries(node, task))
+    record = node.done(delivery)
+    assert (record["state"], record["error"]["code"]) == ("failed", "unrunnable")
+    assert "notify.allow" in record["error"]["text"]
+    assert not told
+
+
+@pytest.mark.parametrize(("text", "words"), [("short", "less than 16 bytes"), ("", "is empty")])
+def test_a_file_without_a_key_is_told_at_the_start(start: Start, tmp_path: Path, text: str, words: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(text)
+    node = start(QUVATLH_NOTIFY_SECRET_FILE=str(secret))
+    assert node.ended() == 2
+    assert words in node.told()
+
+
+def _deliveries(node: Program, task: str) -> list[dict[str, str]]:
+    node.done(task)
+    found: list[dict[str, str]] = node.ask("/v1/tasks?queue=_notify")["items"]
+    return found

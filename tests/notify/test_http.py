@@ -1,0 +1,178 @@
+"""The sender, against a server on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from quvatlh.notify.http import BODY_BYTES_KEPT, HttpSender
+from quvatlh.ports import Incoming, Outgoing, SendFault
+from tests.fakes.clock import FakeClock
+
+LOOPBACK = ("127.0.0.0/8", "::1")
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[str]:
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def sender(*keys: bytes, allowed: tuple[str, ...] = LOOPBACK) -> AsyncIterator[HttpSender]:
+    made = HttpSender(FakeClock(), keys, allowed)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def ask(handler: Handler, **request: Any) -> Incoming:
+    async with serving(handler) as url, sender() as one:
+        return await one.send(Outgoing(request.pop("method", "GET"), url + request.pop("path", "/"), **request))
+
+
+async def test_a_request_goes_out_as_it_is_and_its_answer_comes_back() -> None:
+    seen: dict[str, Any] = {}
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        seen.update(method=request.method, path=request.path_qs, body=await request.read(), headers=request.headers)
+        return web.Response(status=201, body=b"made", headers={"X-Some": "thing"})
+
+    found = await ask(handler, method="PUT", path="/a?b=c", body=b"{}", headers={"X-Own": "1"})
+    assert (seen["method"], seen["path"], seen["body"]) == ("PUT", "/a?b=c", b"{}")
+    assert (seen["headers"]["X-Own"], seen["headers"]["User-Agent"]) == ("1", "quvatlh")
+    assert (found.status, found.body, found.body_bytes, found.headers["x-some"]) == (201, b"made", 4, "thing")
+
+
+async def test_a_delivery_is_signed_and_what_is_none_is_not() -> None:
+    seen: list[Any] = []
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        seen.append({name for name in request.headers if name.startswith("webhook-")})
+        return web.Response()
+
+    async with serving(handler) as url, sender(b"a key that is long enough") as one:
+        await one.send(Outgoing("POST", url, body=b"x", delivery="notify-1"))
+        await one.send(Outgoing("POST", url, body=b"x"))
+    assert seen == [{"webhook-id", "webhook-timestamp", "webhook-signature"}, set()]
+
+
+async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+    asked: list[str] = []
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        asked.append(request.path)
+        raise web.HTTPFound("/elsewhere")
+
+    assert (await ask(handler)).status == 302
+    assert asked == ["/"]
+
+
+async def test_a_long_answer_is_cut_off_and_not_waited_for() -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"x" * 16_384)
+        return response
+
+    found = await ask(handler)
+    assert (len(found.body), found.body_bytes) == (BODY_BYTES_KEPT, BODY_BYTES_KEPT)
+
+
+async def test_no_answer_in_time_is_a_timeout() -> None:
+    async def handler(_request: web.BaseRequest) -> web.Response:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    with pytest.raises(SendFault, match=r"no answer within 0\.1 s") as caught:
+        await ask(handler, timeout_s=0.1)
+    assert caught.value.code == "timeout"
+
+
+async def test_no_cookie_is_kept() -> None:
+    seen: list[bool] = []
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        seen.append("Cookie" in request.headers)
+        return web.Response(headers={"Set-Cookie": "a=b"})
+
+    async with serving(handler) as url, sender() as one:
+        for _ in range(2):
+            await one.send(Outgoing("GET", url))
+    assert seen == [False, False]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://localhost:1/", "https://localhost:1/"])
+async def test_where_nobody_listens_it_is_unreachable(url: str) -> None:
+    async with sender() as one:
+        with pytest.raises(SendFault) as caught:
+            await one.send(Outgoing("GET", url))
+    assert caught.value.code == "unreachable"
+    assert caught.value.text
+
+
+async def test_who_hangs_up_or_talks_nonsense_is_unreachable() -> None:
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"what?\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, sender() as one:
+        with pytest.raises(SendFault) as caught:
+            await one.send(Outgoing("GET", f"http://127.0.0.1:{port}/"))
+    assert caught.value.code == "unreachable"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "[::1]", "127.1", "2130706433", "0x7f000001", "0", "[::ffff:127.0.0.1]", "017700000001"],
+)
+async def test_the_machine_itself_is_not_asked_however_it_is_called(host: str) -> None:
+    connected = 0
+
+    async def count(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connected
+        connected += 1
+        writer.close()
+
+    server = await asyncio.start_server(count, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, sender(allowed=()) as one:
+        with pytest.raises((SendFault, ValueError)) as caught:
+            await one.send(Outgoing("GET", f"http://{host}:{port}/"))
+    assert not isinstance(caught.value, SendFault) or caught.value.code in {"forbidden", "unreachable"}
+    if host in {"127.0.0.1", "localhost", "[::1]"}:
+        assert "notify.allow" in str(caught.value)
+    assert connected == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://example.org/", "http://", "example.org", "http:///path", "file:///etc/passwd"]
+)
+async def test_what_is_no_url_is_no_request(url: str) -> None:
+    async with sender() as one:
+        with pytest.raises(ValueError, match="must be http or https"):
+            await one.send(Outgoing("GET", url))
+
+
+@pytest.mark.parametrize("method", ["GET / HTTP/1.1\r\nX: y", "get", "", "A" * 17])
+async def test_what_is_no_method_is_no_request(method: str) -> None:
+    async with sender() as one:
+        with pytest.raises(ValueError, match="method"):
+            await one.send(Outgoing(method, "http://127.0.0.1/"))

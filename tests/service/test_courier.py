@@ -1,0 +1,169 @@
+"""Requests as actions: sent by the worker's own daemon, held to leases and stops as everything is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quvatlh.ports import SendFault
+from quvatlh.service.pool import Turn
+from tests.fakes.sender import FakeSender, answer
+from tests.service.stand import Stand, asked, one
+
+HOOK = "https://example.org/hook"
+
+
+@asynccontextmanager
+async def sending(directory: Path, **options: Any) -> AsyncIterator[tuple[Stand, FakeSender]]:
+    sender = FakeSender()
+    async with one(directory, sender=sender, adapters=("command", "http"), **options) as stand:
+        await stand.working()
+        yield stand, sender
+
+
+async def get(stand: Stand, task_id: str) -> Any:
+    return await stand.pool.task(asked(), task_id)
+
+
+async def test_the_end_of_a_task_is_delivered_once_it_is_over(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        task = await stand.add(notify={"url": HOOK})
+        await stand.until(stand.running)
+        assert not sender.sent
+        stand.end(stand.running()[0])
+        await stand.until_state("notify-1", "succeeded")
+        (sent,) = sender.sent
+        assert (sent.method, sent.url, sent.delivery, sent.timeout_s) == ("POST", HOOK, "notify-1", 30)
+        assert sent.headers == {"content-type": "application/json"}
+        assert json.loads(sent.body)["data"]["id"] == task
+
+
+async def test_a_delivery_that_was_answered_with_no_yes_is_retried_under_its_id(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.extend([answer(503, b"not now", retry_after="7"), SendFault("unreachable", "refused")])
+        task = await stand.add(notify={"url": HOOK})
+        await stand.until(stand.running)
+        await stand.pool.act(asked(), Turn("kill"), [task])
+        await stand.until_state("notify-1", "retrying")
+        found = await get(stand, "notify-1")
+        assert found["error"] == {"code": "status", "text": "status 503: not now"}
+        (due,) = stand.machine.db.execute("SELECT due_at FROM task WHERE id = 'notify-1'").fetchone()
+        assert due == stand.clock.wall_ms() + 7000
+        stand.clock.advance(7)
+        await stand.until(lambda: len(sender.sent) == 2)
+        await stand.until_state("notify-1", "retrying")
+        assert (await get(stand, "notify-1"))["error"] == {"code": "unreachable", "text": "refused"}
+        stand.clock.advance(10)
+        await stand.until_state("notify-1", "succeeded")
+        assert {sent.delivery for sent in sender.sent} == {"notify-1"}
+        assert json.loads(sender.sent[-1].body)["data"]["error"]["code"] == "killed"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        (answer(410), "unrunnable", "wants to hear no more"),
+        (SendFault("forbidden", "10.0.0.1 is no public address"), "unrunnable", "no public address"),
+        (ValueError("the URL must be http or https, with a host"), "unrunnable", "must be http or https"),
+    ],
+)
+async def test_what_can_never_arrive_is_not_tried_again(tmp_path: Path, given: Any, code: str, words: str) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.append(given)
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "failed")
+        error = (await get(stand, task))["error"]
+        assert error["code"] == code
+        assert words in error["text"]
+
+
+async def test_any_request_may_be_a_task_and_its_answer_is_its_output(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.append(answer(200, "grüße".encode()))
+        http = {"url": HOOK, "method": "put", "headers": {"x-a": "b"}, "body": "hi"}
+        task = await stand.add(work={"http": http}, timeout_ms=5000, payload=b"not this")
+        await stand.until_state(task, "succeeded")
+        (sent,) = sender.sent
+        assert (sent.method, sent.body, sent.headers, sent.delivery, sent.timeout_s) == (
+            "PUT",
+            b"hi",
+            {"x-a": "b"},
+            None,
+            5,
+        )
+        output = await stand.pool.log(asked(), task, "stdout", None, follow=False)
+        assert b"".join([chunk async for chunk in output.chunks]) == "grüße".encode()
+
+
+@pytest.mark.parametrize(
+    ("http", "words"),
+    [
+        ({}, "missing required field `url`"),
+        ({"url": 7}, "Expected `str`"),
+        ({"url": HOOK, "metod": "GET"}, "unknown field `metod`"),
+        ({"url": HOOK, "headers": {"a": "b\r\nc: d"}}, "header 'a' cannot be sent"),
+    ],
+)
+async def test_what_is_no_request_fails_for_good_and_says_why(tmp_path: Path, http: Any, words: str) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        task = await stand.add(work={"http": http})
+        await stand.until_state(task, "failed")
+        assert words in (await get(stand, task))["error"]["text"]
+        assert not sender.sent
+
+
+async def test_a_redirect_is_a_failure_that_names_the_place(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.append(answer(301, location="https://example.org/new"))
+        task = await stand.add(work={"http": {"url": HOOK}}, retry={"attempts": 1})
+        await stand.until_state(task, "failed")
+        assert (await get(stand, task))["error"]["text"] == "status 301: it points to https://example.org/new"
+
+
+async def test_one_that_is_killed_is_broken_off(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.gate.clear()
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until(lambda: sender.under_way == 1)
+        await stand.until_state(task, "running")
+        await stand.pool.act(asked(), Turn("kill"), [task])
+        await stand.until(lambda: sender.under_way == 0 and not stand.live())
+        assert stand.peek(task) == "failed"
+
+
+async def test_one_whose_lease_is_over_is_broken_off(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.gate.clear()
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "running")
+        stand.log.depose()  # nobody answers its beats
+        stand.clock.advance(3)
+        await stand.until(lambda: sender.under_way == 0)
+
+
+async def test_one_that_is_under_way_when_the_daemon_ends_is_begun_again_by_the_next(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.gate.clear()
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "running")
+        await stand.crash()
+        assert sender.under_way == 0
+        sender.gate.set()
+        stand.begin()
+        await stand.until_state(task, "succeeded")
+        assert len(sender.sent) == 2
+
+
+async def test_where_nobody_sends_requests_wait_and_explain_says_for_what(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await asyncio.sleep(0.05)
+        told = await stand.pool.explain(asked(), task)
+        assert (told["reason"], told["workers"][0]["verdict"]) == ("unplaceable", "adapter")
