@@ -35,6 +35,10 @@ class Classes:
         self._tree: Tree | None = None
 
     @property
+    def is_read(self) -> bool:
+        return self._tree is not None
+
+    @property
     def tree(self) -> Tree:
         """As of all that the entry has done so far. Queues and actions must stand in the tables when it is first read."""
         if self._tree is None:

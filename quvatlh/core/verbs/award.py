@@ -76,8 +76,8 @@ class _Batch:
         name = queue.settings.class_
         if name is None:
             return None
-        if self._live or self._jobs:
-            self.write()
+        if not self._unit.classes.is_read:
+            self.write()  # the tree counts what stands in the tables
         return None if self._unit.classes.tree.lender(name, task.slots) is not None else "class"
 
     def _holder_refusal(self, task: TaskRow) -> str | None:
