@@ -31,6 +31,7 @@ _SETTINGS: Final = msgspec.json.Decoder(QueueSettings)
 _FACTS: Final = msgspec.json.Decoder(WorkerFacts)
 _SCHEDULE: Final = msgspec.json.Decoder(ScheduleSpec)
 _OLDEST_PROBES_MAX: Final = 1000
+_LINES_PROBED_MAX: Final = 100
 
 
 def applied_index(db: sqlite3.Connection) -> int:
@@ -242,9 +243,26 @@ def _oldest_pending(db: sqlite3.Connection, queue: str) -> int | None:
             break
         place = (row[0], row[1])
         oldest = row[2] if oldest is None else min(oldest, row[2])
+    for seq in _held_up(db, queue):
+        oldest = seq if oldest is None else min(oldest, seq)
     if oldest is None:
         return None
     return int(db.execute("SELECT created_at FROM task WHERE seq = ?", (oldest,)).fetchone()[0])
+
+
+def _held_up(db: sqlite3.Connection, queue: str) -> Iterator[int]:
+    """The first of each line, whether it is in the ready order or not; of the first hundred lines."""
+    flow, shape = "", -1
+    sql = (
+        "SELECT flow, shape, seq FROM task WHERE ready > 0 AND queue = ? AND flow >= ? AND (flow, shape) > (?, ?) "
+        "ORDER BY flow, shape, turn, seq LIMIT 1"
+    )
+    for _ in range(_LINES_PROBED_MAX):
+        row = db.execute(sql, (queue, flow, flow, shape)).fetchone()
+        if row is None:
+            return
+        flow, shape, seq = row
+        yield seq
 
 
 def classes(db: sqlite3.Connection) -> list[ClassView]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.core import market
+from quvatlh.core import market, queries
 from quvatlh.core.commands import QueueChanges
 from quvatlh.core.disciplines.sfq import PARTS, TAG_MAX, Fair
 from quvatlh.core.model import HtbClass, WorkerFacts
@@ -154,6 +154,17 @@ def test_in_a_queue_of_limit_1_the_first_of_a_line_is_always_seen(table: Table) 
             pass
         assert [id_ for id_ in seen(table) if not id_.startswith("changes")] == expected
         table.check()
+
+
+def test_the_age_of_the_oldest_counts_what_is_held_up(table: Table) -> None:
+    table.do(c.PatchQueue("default", QueueChanges(limit_per_key=1)))
+    table.award(table.add("live", key="x"))
+    table.add("old", key="x")
+    oldest = table.now
+    table.later(1000)
+    table.add("young", key="y")
+    assert seen(table) == ["young"]
+    assert queries.queues(table.db, table.now, "default")[0].oldest_pending_at == oldest
 
 
 def test_purging_and_listing_find_what_stands_in_lines(table: Table) -> None:
