@@ -165,6 +165,8 @@ class Auction:
 
     def _claims(self) -> list[ClaimBid]:
         """Of pull workers, if there is anything for them."""
+        if not self._pulls.stand_any():
+            return []
         waits = (self._shapes.get(number) for _, number in market.ready_shapes(self._state.db))
         return self._pulls.bids() if any(shape is not None and shape.adapter == "pull" for shape in waits) else []
 

@@ -203,6 +203,9 @@ class Pulls:
                 room[ask.worker] = max(ask.most, room.get(ask.worker, 0))
         return room
 
+    def stand_any(self) -> bool:
+        return bool(self._claims)
+
     def is_more(self) -> bool:
         """Whether a round sees not all of them."""
         return len(self._claims) > LOOKED_AT_MAX
