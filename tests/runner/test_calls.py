@@ -192,9 +192,10 @@ async def test_a_child_that_dies_takes_its_call_alone(
     calls: Calls, target: str, words: str, how: tuple[int | None, str | None]
 ) -> None:
     await calls.value("jobs:add", 1)
-    before = [calls.start("jobs:add", n) for n in range(5)]
-    dead = calls.start(target)
-    behind = [calls.start("jobs:add", n) for n in range(5)]
+    calls.pools.pool("default").paces.ran(target, 0.1, shared=False)  # so that it stands among others
+    before = [calls.start("jobs:add", n, width=1) for n in range(5)]
+    dead = calls.start(target, width=1)
+    behind = [calls.start("jobs:add", n, width=1) for n in range(5)]
     end = await calls.end(dead)
     assert (code(end), text(end), (end.exit_code, end.signal)) == ("crash", words, how)
     assert [(await calls.end(name)).result for name in (*before, *behind)] == [b"1", b"2", b"3", b"4", b"5"] * 2
