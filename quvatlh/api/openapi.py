@@ -106,6 +106,10 @@ _WORKER: Final = {
 _POLICY: Final = {"name": _TEXT, "version": _COUNT, "digest": _TEXT, "at": _TIME, "source": _TEXT}
 _ANNOUNCEMENT: Final = {**dict.fromkeys(("task", "action", "group", "name", "worker"), _TEXT), "at": _TIME, "data": {}}
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
+_COLUMNS: Final = {
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": {"type": ["number", "null"]}},
+}
 _GROUPS: Final = _answer(
     {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
     ("groups",),
@@ -152,6 +156,11 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     ),
     "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),
     "Tokens": _list("Token"),
+    "Session": _answer(
+        {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "until": _TIME, "web": _TEXT},
+    ),
+    "Link": _answer({"url": _TEXT}),
+    "History": _answer({"step": _TEXT, "from": _TIME, **dict.fromkeys(("counts", "waits", "tasks", "live"), _COLUMNS)}),
     "Status": _answer({"status": _TEXT}),
     "Anything": {},
     "Problem": _answer(

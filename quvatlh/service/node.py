@@ -24,6 +24,7 @@ from quvatlh.service.door import Door
 from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed
 from quvatlh.service.fleet import Fleet
+from quvatlh.service.history import History
 from quvatlh.service.jury import Jury
 from quvatlh.service.offers import Book
 from quvatlh.service.outputs import Outputs
@@ -42,6 +43,7 @@ from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
 from quvatlh.service.tree import Tree
+from quvatlh.service.watching import NodeWatching, Watching
 from quvatlh.service.workplace import Craft, Workplace
 from quvatlh.service.writes import Writes
 
@@ -93,6 +95,8 @@ class World:
 
 class NodePool:
     """pool.Pool, by the parts that keep its promises."""
+
+    watching: Watching
 
     def __init__(
         self,
@@ -207,8 +211,11 @@ class Node:
         balancing = Balancing(log, peers, self.balancer)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
         self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
+        history = History(state, clock)
+        self.pool.watching = NodeWatching(known.recall, reads, history)
         self._hearers = (
             known,
+            history,
             self.presence,
             self.seats,
             self.pace,

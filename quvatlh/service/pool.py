@@ -18,6 +18,7 @@ from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
 
 if TYPE_CHECKING:
+    from quvatlh.service.watching import Watching
     from quvatlh.service.wire import Line
 
 Json = dict[str, Any]
@@ -317,6 +318,11 @@ class Pool(Market, Protocol):
     client went away): a read ends, a write's outcome is then unknown and no damage is done. What iterates is closed
     (`aclose`) by who asked for it.
     """
+
+    @property
+    def watching(self) -> Watching:
+        """For people who watch: sessions, what changed, the last hour."""
+        ...
 
     def authenticate(self, bearer: str) -> Principal | None:
         """By the replicated table of hashed tokens, as this node has it; takes no longer for a near miss. Unavailable
