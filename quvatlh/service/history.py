@@ -72,6 +72,8 @@ class History:
         self._heard_at = 0.0
 
     def heard(self, _index: int, events: Sequence[Event]) -> None:
+        if not self._state.time_ms:
+            return  # the log tells the time from its first stamp on
         self._heard_at, self._heard_ms = self._clock.boot(), self._state.time_ms
         slot = self._turn(self._heard_ms)
         counts = slot.counts
@@ -139,7 +141,7 @@ def _columns(known: Sequence[Slot], first: int, last: int) -> Json:
     names = {name for slot in slots for name in slot.live}
     live: dict[str, list[int]] = {name: [0] * length for name in sorted(names)[:WORKERS_MAX]}
     place = 0
-    for slot, following in zip(slots, [*slots[1:], None], strict=True):
+    for slot, following in zip(slots, [*slots, None][1:], strict=True):
         place = slot.number - first
         for name, n in slot.counts.items():
             counts[name][place] = n

@@ -73,7 +73,11 @@ function randomKey() {
 
 /** A verb over ids or a filter; what is too much for one step is worked off, and told as it goes. */
 export async function act(verb, which, onProgress = () => {}) {
-  const done = await send("POST", `/v1/tasks/${verb}`, which);
+  return finished(await send("POST", `/v1/tasks/${verb}`, which), onProgress);
+}
+
+/** What was begun, when it is done. */
+export async function finished(done, onProgress) {
   if (done.bulk === undefined) return done;
   for (;;) {
     const bulk = await get(path("/v1/bulk", done.bulk));

@@ -64,6 +64,7 @@ export function took(task, now = Date.now()) {
   return span((time(task.finished_at) ?? now) - began);
 }
 
+const MADE = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/; // an id that nobody chose
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
 /** What a task runs, in one line. */
@@ -80,4 +81,4 @@ export function work(given) {
 }
 
 /** The name a person knows a task by. */
-export const title = (task) => (task.name === task.id ? work(task.work) || task.id : task.name);
+export const title = (task) => (task.name === task.id && MADE.test(task.id) ? work(task.work) || task.id : task.name);

@@ -173,7 +173,7 @@ class Resource {
     this.error = undefined;
     this.at = 0;
     this.tookMs = 0;
-    this.readAt = 0;
+    this.readAt = -Infinity;
     this.dirty = false;
     this.stopper = null;
     this.timer = 0;
@@ -197,7 +197,7 @@ class Resource {
     this.stopper = null;
     clearTimeout(this.timer);
     this.timer = 0;
-    this.readAt = 0;
+    this.readAt = -Infinity;
     this.touch();
   }
 

@@ -26,8 +26,9 @@ export function when(text) {
   return h("time", { datetime: text, title: `${moment(text)} · ${text}` }, ago(text));
 }
 
+/** Known by its words, so that a button never turns into another one under the pointer. */
 export function button(words, onclick, { kind = "", disabled = false, title, label } = {}) {
-  return h("button", { type: "button", class: kind, onclick, disabled, title, "aria-label": label }, words);
+  return h("button", { key: label ?? words, type: "button", class: kind, onclick, disabled, title, "aria-label": label }, words);
 }
 
 /** `columns`: [{head, cell(row), kind, sort}]; `kind`: num, grow, tight, hide (on narrow screens). */
@@ -96,7 +97,7 @@ export function copyable(text) {
       getSelection().addRange(range);
     }
   };
-  return h("span", { class: "copyable" }, h("code", {}, text), h("button", { type: "button", class: "plain", onclick: copy, "aria-label": `copy ${text}`, title: "copy" }, "⧉"));
+  return h("span", { class: "copyable" }, h("code", {}, text), h("button", { type: "button", class: "plain", onclick: copy, "aria-label": `copy ${text}`, title: "copy" }, "copy"));
 }
 
 export function tabs(names, chosen, onchoose) {
@@ -186,7 +187,9 @@ export function ask({ title, text, fields = [], action, submit, danger = false, 
       dialog.remove();
       resolve(result);
     };
-    dialog.oncancel = (event) => busy && event.preventDefault();
+    dialog.oncancel = (event) => {
+      if (busy) event.preventDefault();
+    };
     redraw();
     document.body.append(dialog);
     dialog.showModal();
@@ -197,7 +200,8 @@ export function ask({ title, text, fields = [], action, submit, danger = false, 
 function input(field, value, change, wrong) {
   const set = (event) => change(field.name, field.kind === "check" ? event.target.checked : event.target.value);
   const fault = wrong?.errors?.find((error) => error.path === field.name || error.path.endsWith(`.${field.name}`));
-  const props = { name: field.name, oninput: set, value, "aria-invalid": fault ? "true" : undefined };
+  const about = field.hint || fault ? `about-${field.name}` : undefined;
+  const props = { name: field.name, oninput: set, value, "aria-invalid": fault ? "true" : undefined, "aria-describedby": about };
   let control;
   if (field.kind === "check") control = h("input", { type: "checkbox", name: field.name, checked: Boolean(value), onchange: set });
   else if (field.kind === "choice") {
@@ -207,9 +211,9 @@ function input(field, value, change, wrong) {
     }));
   } else if (field.kind === "text") control = h("textarea", { ...props, rows: field.rows ?? "5", spellcheck: "false" });
   else control = h("input", { ...props, type: field.kind === "number" ? "number" : "text", autocomplete: "off", spellcheck: "false", placeholder: field.placeholder });
-  return h("label", { key: field.name, class: field.kind === "check" ? "check" : "" }, h("span", {}, field.label), control,
-    field.hint ? h("small", {}, typeof field.hint === "function" ? field.hint(value) : field.hint) : null,
-    fault ? h("small", { class: "bad" }, fault.message) : null);
+  return h("div", { key: field.name, class: "field" },
+    h("label", { class: field.kind === "check" ? "check" : "" }, h("span", {}, field.label), control),
+    about ? h("small", { id: about, class: fault ? "bad" : "" }, fault?.message ?? (typeof field.hint === "function" ? field.hint(value) : field.hint)) : null);
 }
 
 /** Asked before something is stopped, deleted or moved. True when it was done. */

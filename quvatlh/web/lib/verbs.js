@@ -8,8 +8,8 @@ export const VERBS = {
   retry: { words: "Retry", text: "Those that failed begin anew, with all their attempts.", done: "begun anew" },
   kill: { words: "Kill", text: "What runs is stopped, and counts as failed. A service's instance is replaced.", done: "killed", danger: true },
   relocate: { words: "Move…", text: "What runs is stopped and starts elsewhere; what waits is given there.", done: "moved" },
-  update: { words: "Change…", text: "Only what is filled in is changed.", done: "changed" },
-  delete: { words: "Delete", text: "What runs is stopped. Deleted tasks stay listed as such for a while.", done: "deleted", danger: true },
+  update: { words: "Change…", text: "Only what is filled in is changed, and only of what is not over yet.", done: "changed" },
+  delete: { words: "Delete", text: "What runs is stopped, what waits is given up. Both stay listed as deleted for a while; what is over already stays as it is.", done: "deleted", danger: true },
 };
 
 const CHANGES = [

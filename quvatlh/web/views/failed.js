@@ -1,13 +1,13 @@
-// What failed for good, in groups: how many, since when; a whole group is retried, moved or deleted at once.
+// What failed for good, in groups: how many, since when; a whole group is retried or deleted at once.
 
 import * as api from "../lib/api.js";
 import { bars } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { ago, count, plural, time, title } from "../lib/format.js";
-import { bar, button, empty, own, table, tabs, waiting, when } from "../lib/parts.js";
+import { ask, bar, button, empty, note, own, table, tabs, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
-import { VERBS, perform } from "../lib/verbs.js";
+import { perform } from "../lib/verbs.js";
 
 const BY = ["error", "queue", "name"];
 const BINS = 24;
@@ -41,12 +41,25 @@ export default function failed(page) {
     return bars(found, `failures since ${ago(new Date(since).toISOString())}`);
   }
 
-  async function all(verb, group) {
-    if (await perform(page, verb, { match: { state: ["failed"], [by()]: group.value } }, `all ${plural(group.count, "task")} of ${by()} ${group.value}`)) {
+  async function retry(group) {
+    if (await perform(page, "retry", { match: { state: ["failed"], [by()]: group.value } }, `all ${plural(group.count, "task")} of ${by()} ${group.value}`)) {
       groups.refresh();
       recent.refresh();
       inside?.refresh();
     }
+  }
+
+  /** From the list: a task that is over is not deleted by the verb, which is for what may still run. */
+  async function purge(group) {
+    const done = await ask({
+      title: `Delete ${plural(group.count, "failed task")} of queue ${group.value}?`, text: "They leave the list for good, with what they wrote.", submit: "Delete", danger: true,
+      action: async (_, progress) => api.finished(await api.send("POST", `${api.path("/v1/queues", group.value)}/purge`, { states: ["failed"] }), (bulk) => progress(bulk.done, bulk.matched)),
+    });
+    if (!done) return;
+    note(`${plural(done.done, "task")} deleted`);
+    groups.refresh();
+    recent.refresh();
+    inside?.refresh();
   }
 
   function render() {
@@ -59,7 +72,9 @@ export default function failed(page) {
         { head: by()[0].toUpperCase() + by().slice(1), kind: "grow", cell: (group) => h("a", { class: "title", href: to(["failed"], { by: by(), open: open() === group.value ? undefined : group.value }), "aria-expanded": String(open() === group.value) }, open() === group.value ? "▾ " : "▸ ", group.value === null ? h("span", { class: "dim" }, "none") : own(group.value)) },
         { head: "Tasks", kind: "grow", cell: (group) => bar(group.count, most, count(group.count), "bad") },
         { head: "Last hour and before", kind: "hide", cell: (group) => spark(group.value) },
-        page.mayChange ? { head: "", kind: "", cell: (group) => (group.value === null ? null : h("div", { class: "actions" }, ["retry", "update", "delete"].map((verb) => button(verb === "update" ? "Move…" : VERBS[verb].words, () => all(verb, group), { kind: VERBS[verb].danger ? "danger" : "", label: `${VERBS[verb].words} all of ${group.value}` })))) } : null,
+        page.mayChange ? { head: "", kind: "", cell: (group) => (group.value === null ? null : h("div", { class: "actions" },
+          button("Retry", () => retry(group), { label: `Retry all of ${group.value}` }),
+          by() === "queue" ? button("Delete", () => purge(group), { kind: "danger", label: `Delete all of ${group.value}` }) : null)) } : null,
       ].filter(Boolean), items, { key: (group) => String(group.value), caption: "Failed tasks in groups" }) : empty("Nothing has failed.", h("p", {}, "What fails for good is kept here, for 30 days unless its queue says otherwise."))),
       groups.data?.partial ? h("p", { class: "dim" }, "There are so many that only the youngest were counted.") : null,
       inside ? members() : null,
@@ -71,7 +86,7 @@ export default function failed(page) {
     if (wait) return wait;
     return h("section", { class: "card", "aria-label": `Tasks of ${open()}` },
       h("header", {}, h("h2", {}, own(open())), h("a", { href: to(["tasks"], { q: write({ state: "failed", [by()]: open() }) }) }, "all of them, to search and select")),
-      table([
+      inside.data.items.length === 0 ? h("p", { class: "dim" }, "None any more.") : table([
         { head: "Task", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(title(task))) },
         { head: "Queue", kind: "hide", cell: (task) => own(task.queue) },
         { head: "Error", kind: "grow", cell: (task) => [h("strong", {}, own(task.error?.code)), " ", own(task.error?.text.slice(0, 300))] },

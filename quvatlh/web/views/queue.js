@@ -36,8 +36,8 @@ export default function queue(page) {
       title: `Purge ${data.name}?`, text: "What waits becomes deleted; what is over leaves the list. What runs is not touched.", danger: true, submit: "Purge",
       fields: [{ name: "states", label: "Which", kind: "choice", value: "", options: [["", "what waits"], ["failed", "what failed"], ["succeeded,failed,deleted", "all that is over"]] }],
       action: async (values, progress) => {
-        const started = await api.send("POST", `${base}/purge`, values.states ? { states: values.states.split(",") } : {});
-        return started.bulk === undefined ? started : follow(started.bulk, progress);
+        const which = values.states ? { states: values.states.split(",") } : {};
+        return api.finished(await api.send("POST", `${base}/purge`, which), (bulk) => progress(bulk.done, bulk.matched));
       },
     });
     if (done) note(`${plural(done.done, "task")} purged`);
@@ -76,15 +76,6 @@ export default function queue(page) {
 }
 
 const times = (given, which) => span(spanMs(given?.[which]));
-
-async function follow(bulk, progress) {
-  for (;;) {
-    const told = await api.get(api.path("/v1/bulk", bulk));
-    progress(told.done, told.matched);
-    if (told.state === "done") return told;
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  }
-}
 
 // --- who shares it ---
 

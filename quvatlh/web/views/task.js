@@ -37,7 +37,7 @@ export default function task(page) {
 
   function may(verb, data) {
     const over = FINISHED.includes(data.state);
-    return { retry: data.state === "failed", kill: !over && ["claimed", "running"].includes(data.state), relocate: !over, update: !over, delete: data.state !== "deleted" }[verb];
+    return { retry: data.state === "failed", kill: !over && ["claimed", "running"].includes(data.state), relocate: !over, update: !over, delete: !over }[verb];
   }
 
   function render() {

@@ -90,7 +90,7 @@ export default function tasks(page) {
       { head: "Runs", kind: "grow hide narrow", cell: (task) => h("code", { class: "dim" }, own(task.error ? `${task.error.code}: ${task.error.text.split("\n", 1)[0]}` : work(task.work))) },
       { head: "Priority", kind: "num hide", sort: "priority", sorted: sorted("priority"), cell: (task) => task.priority },
       { head: "Tries", kind: "num hide", cell: (task) => task.attempts },
-      { head: "Took", kind: "num tight", cell: (task) => took(task) },
+      { head: "Took", kind: "num tight hide", cell: (task) => took(task) },
       time === "at" ? { head: "Due", kind: "tight", sort: "at", sorted: sorted("at"), cell: (task) => when(task.at) } : null,
       time === "finished_at" ? { head: "Finished", kind: "tight", sort: "finished_at", sorted: sorted("finished_at"), cell: (task) => when(task.finished_at) } : null,
       { head: "Added", kind: "tight", sort: "created_at", sorted: sorted("created_at"), cell: (task) => when(task.created_at) },
