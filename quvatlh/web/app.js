@@ -121,6 +121,7 @@ function arrive() {
     }
     scrollTo(0, 0);
   }
+  requestAnimationFrame(() => document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }));
   document.title = `${view.title} · Qu'vatlh`;
   drawSoon(true);
 }

@@ -39,6 +39,7 @@ function path(values, top, x, y) {
     if (value === null) pen = "M";
     else {
       text += `${pen}${x(i).toFixed(1)} ${y(Math.min(value, top)).toFixed(1)}`;
+      if (pen === "M" && (values[i + 1] ?? null) === null) text += "h0.1"; // one that stands alone is a dot
       pen = "L";
     }
   });

@@ -35,7 +35,7 @@ export default function workers(page) {
         { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
         { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
         { head: "Queues", kind: "hide", cell: (worker) => worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
-        { head: "Tags", kind: "hide", cell: (worker) => given(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
+        { head: "Tags", kind: "grow hide", cell: (worker) => given(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
         page.mayChange ? { head: "", kind: "tight", cell: (worker) => drainButton(worker) } : null,
       ].filter(Boolean), items, { caption: "Workers" }),
       shown && !one ? h("p", { class: "problem" }, "There is no worker ", own(shown), ".") : null,
