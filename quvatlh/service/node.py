@@ -183,6 +183,7 @@ class Node:
             works=options.slots > 0,
         )
         known = tokens.Tokens(state, self._status.behind)
+        history = History(state, clock)
         shapes, self.pace, self.jury = Shapes(state), Pace(clock), Jury(peers, log.node_id)
         self.jury.own = self.crew.judge
         self.book = Book(log, peers, state, self.presence, shapes, clock)
@@ -211,8 +212,6 @@ class Node:
         balancing = Balancing(log, peers, self.balancer)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
         self.pool = NodePool(reads, writes, self._status, known, self._reception, fleet, explain, balancing)
-        history = History(state, clock)
-        self.pool.watching = NodeWatching(known.recall, reads, history)
         self._hearers = (
             known,
             history,
@@ -225,6 +224,7 @@ class Node:
             self._chores,
             self.tree,
         )
+        self.pool.watching = NodeWatching(known.recall, reads, history)
 
     def start(self) -> None:
         """From here on it follows the log. The log may be running or about to."""
