@@ -90,9 +90,10 @@ export class Live {
     try {
       const headers = this.last ? { "Last-Event-ID": this.last } : {};
       const response = await api.open("/v1/stream?every=250ms", stopper.signal, headers);
+      const was = this.goneSince; // what was asked for meanwhile got no answer
       this.failures = 0;
       this.heard();
-      if (!this.last) this.touchAll();
+      if (was || !this.last) this.touchAll();
       await this.read(response.body.getReader());
     } catch (error) {
       if (error.status === 410) {
@@ -177,6 +178,7 @@ class Resource {
     this.dirty = false;
     this.stopper = null;
     this.timer = 0;
+    this.idle = 0;
   }
 
   isTouched(changes) {
@@ -231,19 +233,20 @@ class Resource {
     this.stopper = null;
     this.live.onChange(true);
     if (this.dirty && this.live.state !== "gone") this.touch();
-    else if (this.everyMs && !this.timer) this.timer = setTimeout(() => this.again(), this.everyMs);
+    if (this.everyMs) this.later();
   }
 
-  again() {
-    this.timer = 0;
-    if (this.live.state === "live") this.touch();
-    else this.timer = setTimeout(() => this.again(), this.everyMs);
+  /** Read again when nothing has asked for it meanwhile. */
+  later() {
+    clearTimeout(this.idle);
+    this.idle = setTimeout(() => (this.live.state === "live" ? this.touch() : this.later()), this.everyMs);
   }
 
   stop() {
     this.stopper?.abort();
     this.stopper = null;
     clearTimeout(this.timer);
+    clearTimeout(this.idle);
     this.live.resources.delete(this);
   }
 }
