@@ -61,6 +61,7 @@ class BlockingClient:
     actions = _waiting(Client.actions)
     result = _waiting(Client.result)
     act = _waiting(Client.act)
+    link = _waiting(Client.link)
     explain = _waiting(Client.explain)
     balance = _waiting(Client.balance)
     workers = _waiting(Client.workers)
