@@ -85,6 +85,7 @@ ADAPTERS: tuple[Adapter, ...] = ("command", "python", "http")
 
 NOTIFY_SECRET = "notify.secret_file"  # noqa: S105 - the name of a key
 NAME_FILE = "name"
+SESSIONS_FILE = "sessions"
 OUTPUTS_DIR = "outputs"
 INPUTS_DIR = "inputs"
 NAME_ID_DIGITS = 6
@@ -189,7 +190,7 @@ async def run_node(config: Config) -> None:
         with _refusing():
             url = _url(config, await server.start())
         stack.push_async_callback(server.stop)
-        _welcome(note, config, running, url, place)
+        _welcome(note, config, running, url, place, server.link(token))
         # 7. What there is now stays to the end: the garbage collector need not stop the loop to look at it.
         gc.collect()
         gc.freeze()
@@ -341,7 +342,8 @@ def _server(config: Config, node: Node, running: RunningLog) -> Server:
     http = config.http
     cert, key = (None, None) if http.tls is None else (http.tls.cert, http.tls.key)
     advertised = address.parse(http.advertised).host
-    options = ServerOptions(http.listen, cert, key, (*http.hosts, advertised))
+    sessions = f"{config.node.data}/{SESSIONS_FILE}"
+    options = ServerOptions(http.listen, cert, key, (*http.hosts, advertised), sessions)
     # A line costs a third of a request: none is made where nobody would see it.
     note = logs.noter("quvatlh.http", "debug") if config.log.level == "debug" else None
     return Server(node.pool, options, note=note, on_broken=running.on_fatal)
@@ -357,13 +359,15 @@ def _url(config: Config, bound: str) -> str:
     return f"http{'s' if config.http.tls else ''}://{host}:{port}"
 
 
-def _welcome(note: Callable[..., None], config: Config, running: RunningLog, url: str, token_place: str) -> None:
-    """What a person needs to go on goes to the log; standard output gets the address, for programs."""
+def _welcome(
+    note: Callable[..., None], config: Config, running: RunningLog, url: str, token_place: str, link: str
+) -> None:
+    """What a person needs to go on goes to the log; standard output gets the way in, and nothing else."""
     peer = {"peer": running.peer} if running.peer else {}
     note("node started", node=running.log.node_id, name=running.name, data=config.node.data, **peer)
     note("listening", url=url, token=token_place)
-    note("add a task with: quvatlh add -- echo hello")
-    print(f"{url}/", flush=True)  # noqa: T201 - DESIGN.md section 10: the first URL, alone on its line
+    note("add a task with: quvatlh add -- echo hello; another link to the dashboard with: quvatlh open")
+    print(f"{url}{link}", flush=True)  # noqa: T201 - DESIGN.md section 10: the one-time link, alone on its line
 
 
 def _peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogOptions], TcpNetwork]:

@@ -20,7 +20,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
         signal.signal(_number, _handler)
 
 HERE = Path(__file__).parent
-LONG = frozenset({HERE / "cluster"})
+LONG = frozenset({HERE / "cluster", HERE / "web"})
 """Run only when the command line names them or something in them."""
 
 

@@ -18,6 +18,7 @@ from quvatlh.service.pool import DEADLINE_MS, Call, Pool, Principal, Rejected, R
 
 if TYPE_CHECKING:
     from quvatlh.api.meter import Meter
+    from quvatlh.api.sessions import Sessions
     from quvatlh.api.stream import Streams
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -50,7 +51,15 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 class Shared:
     """What all exchanges of a server have in common."""
 
-    def __init__(self, pool: Pool, meter: Meter, streams: Streams, broken: Callable[[BaseException], str]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        meter: Meter,
+        streams: Streams,
+        broken: Callable[[BaseException], str],
+        sessions: Sessions,
+    ) -> None:
+        self.sessions = sessions
         self.pool = pool
         self.meter = meter
         self.streams = streams

@@ -181,6 +181,10 @@ _REPORTED: Final = {
     "ok": {"const": True},
     "code": {"enum": ["stale_token", "gone", "too_large", "invalid"]},
 }
+_COLUMNS: Final = {
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": {"type": ["number", "null"]}},
+}
 _GROUPS: Final = _answer(
     {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
     ("groups",),
@@ -241,6 +245,11 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     ),
     "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),
     "Tokens": _list("Token"),
+    "Session": _answer(
+        {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "until": _TIME, "web": _TEXT},
+    ),
+    "Link": _answer({"url": _TEXT}),
+    "History": _answer({"step": _TEXT, "from": _TIME, **dict.fromkeys(("counts", "waits", "tasks", "live"), _COLUMNS)}),
     "Status": _answer({"status": _TEXT}),
     "Anything": {},
     "Problem": _answer(

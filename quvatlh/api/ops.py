@@ -1,31 +1,12 @@
-"""The handlers that tell how the node is: health, readiness, numbers, the description of the interface, the shell."""
+"""The handlers that tell how the node is: health, readiness, numbers, the description of the interface."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from aiohttp import web
 
 from quvatlh.api import meter
 from quvatlh.api.exchange import HEADERS, JSON_HEADERS, Exchange
 from quvatlh.service.pool import Unavailable
-
-CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-SHELL: Final = b"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>Qu'vatlh</title>
-<p>This is a Qu'vatlh node. Its interface is described at <code>/openapi.json</code> and needs a token.</p>
-</html>
-"""
-SHELL_HEADERS: Final = HEADERS | {
-    "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": CSP,
-    "Referrer-Policy": "no-referrer",
-}
 
 
 async def healthz(exchange: Exchange) -> web.StreamResponse:
@@ -50,7 +31,3 @@ async def metrics(exchange: Exchange) -> web.StreamResponse:
 
 async def openapi(exchange: Exchange) -> web.StreamResponse:
     return web.Response(body=exchange.shared.documents["openapi"], headers=JSON_HEADERS)
-
-
-async def shell(exchange: Exchange) -> web.StreamResponse:  # noqa: ARG001 - as every handler
-    return web.Response(body=SHELL, headers=SHELL_HEADERS)

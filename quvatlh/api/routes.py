@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quvatlh.api import connect, events, market, meter, ops, pull, queues, schedules, stream, views
+from quvatlh.api import connect, events, market, meter, ops, pages, pull, queues, schedules, stream, views
 from quvatlh.api.checks import choice
 from quvatlh.api.exchange import Handler, Route
 from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, OFFSET, WAIT, Param, decoded
@@ -278,14 +278,24 @@ ROUTES: Final[Sequence[Route]] = (
     _route("GET", "/openapi.json", ops.openapi, "This description", "Anything"),
     _route("GET", "/healthz", ops.healthz, "The process answers", "Status", open=True),
     _route("GET", "/readyz", ops.readyz, "It can serve", "Status", open=True),
-    _route("GET", "/", ops.shell, "An empty shell", "text/html; charset=utf-8", open=True),
+    _route("GET", "/v1/history", pages.get_history, "The last hour as this node saw it, for charts", "History"),
+    _route("GET", "/v1/session", pages.get_session, "Whose token or session this is", "Session"),
+    Route("POST", "/v1/session", pages.post_session, "Begin a browser's session: a cookie", {201: "Session"}),
+    _route("DELETE", "/v1/session", pages.delete_session, "End a browser's session", "Deleted"),
+    Route("POST", "/v1/session/link", pages.post_link, "A link that logs a browser in, once", {201: "Link"}),
+    Route(
+        "GET", "/login", pages.login, "Begin a session by such a link", {303: pages.HTML}, params=pages.ONCE, open=True
+    ),
+    _route("GET", "/", pages.shell, "The dashboard", pages.HTML, open=True),
+    _route("GET", "/web/{digest}/{file}", pages.asset, "A file of the dashboard", views.BYTES, open=True),
+    _route("GET", "/web/{digest}/{folder}/{file}", pages.asset, "A file of the dashboard", views.BYTES, open=True),
 )
 
 
 def params_of(route: Route) -> Mapping[str, Param]:
     """With those that every route takes."""
     if route.open:
-        return {}
+        return route.params
     return {**route.params, "deadline": DEADLINE, **({"consistent": CONSISTENT} if route.method == "GET" else {})}
 
 

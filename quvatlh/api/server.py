@@ -24,9 +24,11 @@ from quvatlh.api.guard import ANYBODY, Guard
 from quvatlh.api.meter import Meter
 from quvatlh.api.params import decoded, parse
 from quvatlh.api.routes import Table
+from quvatlh.api.sessions import FIRST_LINK_S, Sessions
 from quvatlh.api.stream import Streams
 from quvatlh.config import address
 from quvatlh.service.pool import Broken, Pool, Problem, Rejected
+from quvatlh.service.tokens import hash_of
 
 Note = Callable[..., None]
 """note("request", path="/v1/tasks", ...), as observe.logs.noter makes it."""
@@ -55,6 +57,8 @@ class Options:
     """Paths of PEM files: both or none."""
     hosts: tuple[str, ...] = ()
     """Names, beside its addresses, under which this node is reached."""
+    sessions: str | None = None
+    """Path of the file that keeps sessions of browsers over a restart."""
 
 
 class Server:
@@ -71,11 +75,12 @@ class Server:
     ) -> None:
         self._options = options
         self._table = Table()
-        self._guard = Guard(pool, (*options.hosts, address.parse(options.listen).host))
+        self.sessions = Sessions(options.sessions)
+        self._guard = Guard(pool, (*options.hosts, address.parse(options.listen).host), self.sessions)
         self._note = note
         self._on_broken = on_broken
         self.streams = streams or Streams()
-        self.shared = Shared(pool, Meter(), self.streams, self._broken)
+        self.shared = Shared(pool, Meter(), self.streams, self._broken, self.sessions)
         self.shared.documents["openapi"] = encode(openapi.document())
         self._web: _WebServer | None = None
         self._listener: asyncio.Server | None = None
@@ -94,7 +99,12 @@ class Server:
                 f"http.listen: cannot listen at {self._options.listen}: {error.strerror or error}"
             ) from None
         bound = self._listener.sockets[0].getsockname()
+        self.sessions.placed(bound[1], secure=context is not None)
         return f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+
+    def link(self, token: str) -> str:
+        """The path that begins a session of this token in a browser, once, for whoever reads where the node starts."""
+        return self.sessions.link(hash_of(token), FIRST_LINK_S)
 
     async def stop(self, grace_s: float = STOP_S) -> None:
         """Nothing new; streams end; what is under way may finish for so long."""
@@ -129,7 +139,7 @@ class Server:
         routes, parts = self._table.find(path, method)
         route = answering.route = routes.get(method)
         if route is None or not route.open:
-            answering.principal = self._guard.principal(request.headers)
+            answering.principal = self._guard.principal(method, request.headers)
         if route is None:
             raise self._nowhere(answering, path, routes.keys())
         given = parse(query, self._table.params[route.method, route.path]) if query else {}

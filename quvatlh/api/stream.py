@@ -11,18 +11,19 @@ import asyncio
 import contextlib
 import fnmatch
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final
 
 from aiohttp import web
 
-from quvatlh.api.checks import Kind, named
+from quvatlh.api.checks import Fault, Kind, duration, named, rejected
 from quvatlh.api.exchange import Exchange
 from quvatlh.api.formats import encode
 from quvatlh.api.params import Param
 from quvatlh.api.shapes import wire
 from quvatlh.api.tasks import ID
 from quvatlh.service.pool import N_MAX, Position, Problem, Rejected, StreamEvent, Unavailable
+from quvatlh.service.summary import Summary
 
 BUFFER_BYTES_MAX: Final = 256 * 1024
 """What a client may be behind in this process, beside what its socket holds."""
@@ -33,6 +34,11 @@ QUIET_S: Final = 15.0
 """After so long without an event a comment is sent, so that the ends and what is between know that both live."""
 TYPE: Final = "text/event-stream"
 LAST: Final = "stream.ended"
+CHANGES: Final = "changes"
+EVERY_MS_MIN: Final = 100
+EVERY_MS_MAX: Final = 60_000
+WATCHED_S: Final = 2.0
+"""QUIET_S of who sums up: a person looks at it, and wants to know that what he sees is so."""
 
 _POSITION = re.compile(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", re.ASCII)
 
@@ -57,6 +63,11 @@ PARAMS: Final[Mapping[str, Param]] = {
     "queue": Param(named()),
     "group": Param(named()),
     "id": Param(ID),
+    "every": Param(
+        duration(EVERY_MS_MIN, EVERY_MS_MAX),
+        "every_ms",
+        "not each event, but at most so often a `changes` that sums them up; takes no filter",
+    ),
 }
 
 
@@ -122,10 +133,10 @@ async def stream(exchange: Exchange) -> web.StreamResponse:
     streams = exchange.shared.streams
     if len(streams.open) >= STREAMS_MAX:
         raise Unavailable("rate_limited", f"{STREAMS_MAX} streams are open at this node")
-    events = await exchange.pool.events(exchange.call(), _since(exchange))
+    frames = await _frames(exchange)
     buffer = Buffer(streams.buffer_bytes_max)
     streams.open.add(buffer)
-    pump = asyncio.create_task(_pump(exchange, events, buffer))
+    pump = asyncio.create_task(_pump(exchange, frames, buffer))
     try:
         response = await exchange.start(TYPE)
         await _write(exchange, response, buffer)
@@ -148,13 +159,52 @@ def _since(exchange: Exchange) -> Position | None:
     return since
 
 
-async def _pump(exchange: Exchange, events: AsyncIterator[StreamEvent], buffer: Buffer) -> None:
-    wanted = exchange.query
+async def _frames(exchange: Exchange) -> AsyncGenerator[tuple[str, bytes]]:
+    """Ids and frames, of what is wanted."""
+    every_ms = exchange.query.get("every_ms")
+    if every_ms is None:
+        return _each(await exchange.pool.events(exchange.call(), _since(exchange)), exchange.query)
+    unfit = [name for name in ("event", "queue", "group", "id") if name in exchange.query]
+    if unfit:
+        raise rejected([Fault(f".{name}", "does not go together with every") for name in unfit])
+    return _sums(await exchange.pool.watching.summaries(exchange.call(), _since(exchange), every_ms))
+
+
+async def _each(events: AsyncIterator[StreamEvent], wanted: Mapping[str, Any]) -> AsyncGenerator[tuple[str, bytes]]:
     try:
         async for event in events:
-            if _passes(event, wanted):
-                event_id = f"{event.index}-{event.n}"
-                buffer.put(event_id, _frame(event.kind, wire(event.data), event_id))
+            event_id = f"{event.index}-{event.n}"
+            yield event_id, _frame(event.kind, wire(event.data), event_id) if _passes(event, wanted) else b""
+    finally:
+        await _close(events)
+
+
+async def _sums(summaries: AsyncIterator[Summary]) -> AsyncGenerator[tuple[str, bytes]]:
+    try:
+        async for one in summaries:
+            data = {
+                "kinds": one.kinds,
+                "topics": sorted(one.topics),
+                "queues": sorted(one.queues),
+                "ids": None if one.ids is None else sorted(one.ids),
+                "whole": one.whole,
+            }
+            yield str(one.index), _frame(CHANGES, data, str(one.index))
+    finally:
+        await _close(summaries)
+
+
+async def _close(iterator: AsyncIterator[Any]) -> None:
+    close = getattr(iterator, "aclose", None)
+    if close is not None:
+        await close()
+
+
+async def _pump(exchange: Exchange, frames: AsyncGenerator[tuple[str, bytes]], buffer: Buffer) -> None:
+    try:
+        async for event_id, frame in frames:
+            if frame:
+                buffer.put(event_id, frame)
             if buffer.why:
                 return
         buffer.end("stopping")
@@ -164,14 +214,12 @@ async def _pump(exchange: Exchange, events: AsyncIterator[StreamEvent], buffer: 
         exchange.shared.broken(error)
         buffer.end("broken")
     finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
+        await frames.aclose()
 
 
 async def _write(exchange: Exchange, response: web.StreamResponse, buffer: Buffer) -> None:
     """Until the end, or the client's; a client that no longer takes anything is not waited for."""
-    writing = asyncio.create_task(_write_all(response, buffer))
+    writing = asyncio.create_task(_write_all(response, buffer, WATCHED_S if "every_ms" in exchange.query else QUIET_S))
     ended = asyncio.create_task(buffer.ended.wait())
     try:
         await asyncio.wait({writing, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -187,8 +235,8 @@ async def _write(exchange: Exchange, response: web.StreamResponse, buffer: Buffe
             await writing
 
 
-async def _write_all(response: web.StreamResponse, buffer: Buffer) -> None:
-    while frames := await buffer.take(QUIET_S):
+async def _write_all(response: web.StreamResponse, buffer: Buffer, quiet_s: float) -> None:
+    while frames := await buffer.take(quiet_s):
         await response.write(frames)
     await response.write(buffer.farewell())
     await response.write_eof()

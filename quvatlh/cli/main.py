@@ -30,6 +30,7 @@ COMMANDS = {
     "cron": ("quvatlh.cli.cron:cron", "Schedules: list, add, show, pause, run, what became of them."),
     "policy": ("quvatlh.cli.policy:policy", "Stored policies: list, show, store, delete, test."),
     "cluster": ("quvatlh.cli.cluster:cluster", "Nodes, backup and restore."),
+    "open": ("quvatlh.cli.open:open_", "Open the dashboard in a browser."),
     "token": ("quvatlh.cli.token:token", "The token that commands use."),
     "config": ("quvatlh.cli.configs:config", "Look at configurations."),
     "completion": ("quvatlh.cli.completion:completion", "Print the completion script of a shell."),
@@ -40,6 +41,7 @@ First steps:
   quvatlh run                      in one terminal: a node of its own
   quvatlh add -- echo hello        in another: prints the id of the task
   quvatlh logs ID                  what it wrote
+  quvatlh open                     all of it, in a browser
 
 \b
 Exit status: 0 done, 1 rejected, 2 usage, 3 unavailable (ask again later),

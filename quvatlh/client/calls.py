@@ -228,6 +228,13 @@ class Client:
         """Not while classes or queues hang on it."""
         await self._write("DELETE", _path("/v1/classes", name), None, key)
 
+    # --- the dashboard ---
+
+    async def link(self) -> str:
+        """An address that logs a browser in, once, within ten minutes."""
+        asked = Request("POST", "/v1/session/link", is_question=True)
+        return await self._http.ask(asked, lambda answer: f"{_place(answer.url)}{answer.json()['url']}")
+
     # --- placement ---
 
     async def explain(self, task_id: str) -> Json:
@@ -362,6 +369,11 @@ class Client:
 
 def _value(answer: Answer) -> Any:
     return answer.json()
+
+
+def _place(url: str) -> str:
+    """Scheme, host and port of an address."""
+    return "/".join(url.split("/", 3)[:3])
 
 
 def _path(*parts: str) -> str:

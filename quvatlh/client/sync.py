@@ -74,6 +74,7 @@ class BlockingClient:
     put_class = _waiting(Client.put_class)
     patch_class = _waiting(Client.patch_class)
     delete_class = _waiting(Client.delete_class)
+    link = _waiting(Client.link)
     explain = _waiting(Client.explain)
     balance = _waiting(Client.balance)
     workers = _waiting(Client.workers)

@@ -15,6 +15,8 @@ from quvatlh.core.events import PUBLIC, Event
 from quvatlh.core.results import Diverged, Outcome
 from quvatlh.ports import Entry, Role
 from quvatlh.service.pool import N_MAX, Position, Rejected, StreamEvent
+from quvatlh.service.summary import EVENTS_MAX as SUMMED_MAX
+from quvatlh.service.summary import Summary, summed
 
 EVENTS_MAX = 100_000
 BATCH_MAX = 500
@@ -128,6 +130,12 @@ class Feed:
         self._check_kept(place)
         return self._follow(place)
 
+    def summaries(self, since: Position | None, every_s: float) -> AsyncIterator[Summary]:
+        """What happened after a place, in few words, no more often than that; refused as by `follow`."""
+        place = Position(self._last, N_MAX) if since is None else since
+        self._check_kept(place)
+        return self._summaries(place, every_s)
+
     @property
     def last_index(self) -> int:
         return self._last
@@ -146,6 +154,29 @@ class Feed:
                 continue
             place = max(place, Position(self._last, N_MAX))
             await moved.wait()
+
+    async def _summaries(self, place: Position, every_s: float) -> AsyncIterator[Summary]:
+        while not self._ended:
+            moved = self._moved
+            self._check_kept(place)
+            summary = self._summary(place)
+            place = Position(max(place.index, self._last), N_MAX)
+            if summary is not None:
+                yield summary
+                await asyncio.sleep(every_s)
+            else:
+                await moved.wait()
+
+    def _summary(self, place: Position) -> Summary | None:
+        """None: nothing happened."""
+        recent: list[Event] = []
+        for index, events in reversed(self._ring):
+            if index < place.index:
+                break
+            recent += events if index > place.index else [event for event in events if event.n > place.n]
+            if len(recent) > SUMMED_MAX:
+                return Summary(self._last, whole=True)
+        return summed(self._last, recent) if recent else None
 
     def _after(self, place: Position) -> list[tuple[int, Event]]:
         """The next public events, found from the young end: readers are usually near it."""

@@ -16,30 +16,21 @@ from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.core.plugins import DISCIPLINES
 from quvatlh.ports import Clock, Entropy, Executor, Judge, Log, Peers, Sender
 from quvatlh.service import tokens
-from quvatlh.service.auction import Auction
-from quvatlh.service.balance import Balancer
 from quvatlh.service.balancing import Balancing
 from quvatlh.service.bulks import Bulks
-from quvatlh.service.chores import Chores
 from quvatlh.service.crew import Crew
-from quvatlh.service.cron import Cron
 from quvatlh.service.door import Door
+from quvatlh.service.duties import Duties
 from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed
 from quvatlh.service.fleet import Fleet
-from quvatlh.service.jury import Jury
-from quvatlh.service.offers import Book
+from quvatlh.service.history import History
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
-from quvatlh.service.pace import Pace
-from quvatlh.service.placer import Placer
 from quvatlh.service.placing import Strategy
-from quvatlh.service.planning import Planner
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
 from quvatlh.service.pulling import Pulling
-from quvatlh.service.pullreports import PullReports
-from quvatlh.service.pulls import Pulls
 from quvatlh.service.queueing import Queueing
 from quvatlh.service.queues import Queues
 from quvatlh.service.readers import Readers, Reading
@@ -49,12 +40,12 @@ from quvatlh.service.reloading import Reloading
 from quvatlh.service.reserve import Reserve, Reserves, Room
 from quvatlh.service.schedules import Schedules
 from quvatlh.service.seats import Seats
-from quvatlh.service.shapes import Shapes
 from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
 from quvatlh.service.traffic import Traffic
 from quvatlh.service.tree import Tree
+from quvatlh.service.watching import NodeWatching, Watching
 from quvatlh.service.workplace import Craft, Workplace
 from quvatlh.service.writes import Writes
 
@@ -110,6 +101,8 @@ class World:
 
 class NodePool:
     """pool.Pool, by the parts that keep its promises."""
+
+    watching: Watching
 
     def __init__(
         self,
@@ -179,16 +172,7 @@ class Node:
         self.door.is_ended_with = self.presence.is_ended_with
         self.seats = Seats(log, peers, self.door, self.presence, state, clock)
         self.crew = Crew(peers, options.name)
-        machine = {**options.machine, "node_id": log.node_id}
-        if options.disciplines:
-            machine[DISCIPLINES] = {name: each.version for name, each in sorted(options.disciplines.items())}
-        facts = WorkerFacts(
-            options.name, "node", options.tags, options.adapters, options.slots, options.queues, machine
-        )
-        craft = Craft(world.executor, world.judge, clock, entropy, world.load, world.note, world.sender)
-        self.workplace = Workplace(
-            self.seats.take(options.name), craft, worker=options.name, directory=log.node_id, facts=facts
-        )
+        self.workplace = self._make_workplace(world)
         self.crew.join(options.name, self.workplace)
         self.session, self.worker = self.workplace.session, self.workplace.worker
         outputs = Outputs(self.crew, peers, log.node_id)
@@ -208,77 +192,61 @@ class Node:
             works=options.slots > 0,
         )
         known = tokens.Tokens(state, self._status.behind)
-        shapes, self.pace, self.jury = Shapes(state), Pace(clock), Jury(peers, log.node_id)
-        self.jury.own = self.crew.judge
-        self.book = Book(log, peers, state, self.presence, shapes, clock)
-        self.seats.take_offers = self.book.take
-        self.pulls = Pulls(log, self.door, state, self.presence, clock, entropy, codec)
-        said = PullReports(log, self.door, state, self._readers, self.presence, self.pulls, clock, entropy)
-        self._pulling = Pulling(log, peers, self.door, state, self.pulls, said)
-        self.auction = Auction(
-            log,
-            self.door,
-            state,
+        history = History(state, clock)
+        duties = Duties(
+            options, world, state, codec,
+            door=self.door, presence=self.presence, seats=self.seats, crew=self.crew, reads=reads,
+            readers=self._readers, reserves=self.reserves,
+        )  # fmt: skip
+        self.duties = duties
+        self.pace, self.book, self.jury, self.pulls = duties.pace, duties.book, duties.jury, duties.pulls
+        self.auction, self.balancer, self.cron = duties.auction, duties.balancer, duties.cron
+        self._pulling = duties.pulling
+        traffic = Traffic(clock, lambda: state.time_ms)
+        self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
+        self.pool = self._make_pool(world, reads, known, traffic)
+        self.pool.watching = NodeWatching(known.recall, reads, history)
+        self._hearers: tuple[Hearer, ...] = (
+            known,
+            history,
             self.presence,
-            clock,
-            self.book,
-            self.pace,
-            shapes,
-            pulls=self.pulls,
-            strategy=options.strategy,
-            ahead=options.ahead,
+            self.seats,
+            *duties.hearers,
+            self.tree,
+            traffic,
         )
-        self.door.at_once = self.auction.at_once.beside
-        self.balancer = Balancer(
-            log, self.door, state, reads, self.presence, self.jury, shapes, clock, auto=options.balance
+
+    def _make_workplace(self, world: World) -> Workplace:
+        options, directory = self._options, world.log.node_id
+        machine = {**options.machine, "node_id": directory}
+        if options.disciplines:
+            machine[DISCIPLINES] = {name: each.version for name, each in sorted(options.disciplines.items())}
+        facts = WorkerFacts(
+            options.name, "node", options.tags, options.adapters, options.slots, options.queues, machine
         )
-        self._placer = Placer(self.door, state, options.disciplines, options.name, world.note)
-        self._chores = Chores(log, self.door, state, clock, options.name)
-        planner = Planner(log, state, clock, entropy)
-        self.door.stamp, self.door.run_now = planner.stamp, planner.run_now
-        self.cron = Cron(log, self.door, state, planner, may_add=self.reserves.may_add, note=world.note)
-        bulks = Bulks(log, peers, self.door, reads, self.tree, entropy)
+        craft = Craft(world.executor, world.judge, world.clock, world.entropy, world.load, world.note, world.sender)
+        return Workplace(self.seats.take(options.name), craft, worker=options.name, directory=directory, facts=facts)
+
+    def _make_pool(self, world: World, reads: Reads, known: tokens.Tokens, traffic: Traffic) -> NodePool:
+        log, peers, state, clock, duties = world.log, world.peers, self._state, world.clock, self.duties
+        bulks = Bulks(log, peers, self.door, reads, self.tree, world.entropy)
         sources = Sources(world.judge)
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
-        fleet = Fleet(reads, writes, sources, self.jury)
-        explain = Explain(log, peers, state, reads, self.presence, self.book, self.pace, clock)
-        explain.claims = self.pulls.offered
-        balancing = Balancing(log, peers, self.balancer)
-        traffic = Traffic(clock, lambda: state.time_ms)
-        queues = Queues(reads, writes, bulks, traffic, state, clock)
-        self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
-        schedules = Schedules(log, reads, writes, sources)
-        reloading = Reloading(peers, log.node_id, self.crew, reads)
-        self.pool = NodePool(
+        explain = Explain(log, peers, state, reads, self.presence, duties.book, duties.pace, clock)
+        explain.claims = duties.pulls.offered
+        return NodePool(
             reads,
             writes,
             self._status,
             known,
             self._reception,
-            fleet,
+            Fleet(reads, writes, sources, duties.jury),
             explain,
-            balancing,
-            queues,
-            schedules,
-            self._pulling,
-            reloading,
-        )
-        self._hearers = (
-            known,
-            self.presence,
-            self.seats,
-            self.pace,
-            self.book,
-            said,
-            self.pulls,
-            self._pulling,
-            self.auction,
-            self.balancer,
-            self._chores,
-            self.cron,
-            self._placer,
-            self.tree,
-            traffic,
+            Balancing(log, peers, duties.balancer),
+            Queues(reads, writes, bulks, traffic, state, clock),
+            Schedules(log, reads, writes, sources),
+            duties.pulling,
+            Reloading(peers, log.node_id, self.crew, reads),
         )
 
     def start(self) -> None:
@@ -290,13 +258,8 @@ class Node:
             self.feed.start(self._state.applied_index)
         self._log.listen(self.feed)
         self.tree.duty("presence", self.presence.run)
-        self.tree.duty("chores", self._chores.run)
-        self.tree.duty("cron", self.cron.run)
-        self.tree.duty("auction", self.auction.run)
-        self.tree.duty("placer", self._placer.run)
-        self.tree.grow("plug-ins", self._placer.announce)
+        self.duties.start(self.tree)
         self.tree.grow("reserve", self.reserves.run)
-        self.tree.duty("balance", self.balancer.run)
         if self._options.token:
             self._status.token_waits = True
             self.tree.grow("token", self._introduce)

@@ -21,6 +21,7 @@ from quvatlh.service.timetable import Timetable
 
 if TYPE_CHECKING:
     from quvatlh.service.queueing import Queueing
+    from quvatlh.service.watching import Watching
     from quvatlh.service.wire import Line
 
 Json = dict[str, Any]
@@ -328,6 +329,11 @@ class Pool(Market, Timetable, Pull, Protocol):
     @property
     def queueing(self) -> Queueing:
         """What is set up rather than added: queues, and classes of queues."""
+        ...
+
+    @property
+    def watching(self) -> Watching:
+        """For people who watch: sessions, what changed, the last hour."""
         ...
 
     def authenticate(self, bearer: str) -> Principal | None:

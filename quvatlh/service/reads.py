@@ -36,6 +36,7 @@ from quvatlh.service.pool import (
 )
 from quvatlh.service.readers import Read, Reading, T
 from quvatlh.service.state import State
+from quvatlh.service.summary import Summary
 
 PAGE_S: Final = 0.035
 """A page whose reading takes longer ends early, with a cursor. The rest of its 50 ms is for the last window and the
@@ -243,6 +244,10 @@ class Reads:
     async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
         await self._barrier(call)
         return self._feed.follow(since)
+
+    async def summaries(self, call: Call, since: Position | None, every_ms: int) -> AsyncIterator[Summary]:
+        await self._barrier(call)
+        return self._feed.summaries(since, every_ms / 1000)
 
     async def groups_of(self, seqs: Sequence[int]) -> Mapping[int, str]:
         """For the feed: what the events themselves do not tell."""

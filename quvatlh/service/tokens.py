@@ -59,7 +59,10 @@ class Tokens:
         self._known: dict[bytes, Principal] | None = None
 
     def authenticate(self, bearer: str) -> Principal | None:
-        digest = hash_of(bearer)
+        return self.recall(hash_of(bearer))
+
+    def recall(self, digest: bytes) -> Principal | None:
+        """Whose token has this hash."""
         if self._known is None and self._state.is_open:
             self._known = {
                 view.hash: Principal(view.name, view.scope.role, view.scope.queues, view.scope.groups)

@@ -70,7 +70,8 @@ class Client:
         if text is not None:
             sent["Content-Type"] = "application/json"
         url = URL(self.base + path, encoded=True)
-        async with self.session.request(method, url, data=data, headers=sent | (headers or {})) as response:
+        sent |= headers or {}
+        async with self.session.request(method, url, data=data, headers=sent, allow_redirects=False) as response:
             return Answer(response.status, dict(response.headers), await response.read())
 
     async def get(self, path: str, **more: Any) -> Answer:

@@ -57,10 +57,10 @@ class Stage:
         )
         try:
             assert node.stdout is not None
-            url = node.stdout.readline().strip()
+            url = node.stdout.readline().partition("/login")[0]
             self.seconds["run_listens"] = time.monotonic() - began
             token = (self._home / "data" / "token").read_text().strip()
-            asked = ("--url", url.rstrip("/"), "--token", token)
+            asked = ("--url", url, "--token", token)
             task = self._do("add_and_wait", ".venv/bin/quvatlh", "add", *asked, "--wait", "--", "echo", "hello").strip()
             hello = self._do("logs", ".venv/bin/quvatlh", "logs", *asked, task)
             if hello != "hello\n":

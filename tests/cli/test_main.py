@@ -106,7 +106,7 @@ def test_a_node_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
         assert node.wait(timeout=10) == ExitStatus.DONE
         assert json.loads(rest.splitlines()[-1])["event"] == "node stops"
         assert node.stdout is not None
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", node.stdout.read())
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/login\?once=[\w-]+\n", node.stdout.read())
 
 
 def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def client(stage: Stage) -> Iterator[BlockingClient]:
         yield made
 
 
+def test_a_link_leads_into_the_dashboard_of_the_node_that_answered(client: BlockingClient, stage: Stage) -> None:
+    link = client.link()
+    assert link.startswith(f"{stage.url}/login?once=")
+    assert link != client.link()
+
+
 def test_tasks_are_added_once_found_and_deleted(client: BlockingClient) -> None:
     added = client.add([TASK | {"id": "a"}, TASK | {"id": "a"}, TASK], key="k")
     assert added == client.add([TASK | {"id": "a"}, TASK | {"id": "a"}, TASK], key="k")

@@ -29,7 +29,7 @@ STALLS = "stalls.json"
 LOOK_S = 1.0
 """For a question about the node itself. One that takes longer is asked again."""
 
-_URL = re.compile(rb"http://127\.0\.0\.1:\d+/\n")
+_URL = re.compile(rb"http://127\.0\.0\.1:\d+/login\?once=[\w-]+\n")
 
 
 class HttpLine(Line):

@@ -40,15 +40,16 @@ class Program:
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
-        self.url = ""
+        self.url = self.link = ""
         self._trust = None if ca is None else ssl.create_default_context(cafile=ca)
 
     def listening(self) -> Program:
-        """Standard output has the address once it listens, and nothing else."""
+        """Standard output has the link into the dashboard once it listens, and nothing else."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
-        assert re.fullmatch(r"https?://127\.0\.0\.1:\d+/\n", line), (line, self.told())
-        self.url = line.strip().rstrip("/")
+        match = re.fullmatch(r"(https?://127\.0\.0\.1:\d+)/login\?once=[\w-]+\n", line)
+        assert match, (line, self.told())
+        self.link, self.url = line.strip(), match[1]
         return self
 
     def ready(self) -> Program:

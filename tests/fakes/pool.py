@@ -34,12 +34,14 @@ from quvatlh.service.pool import (
     TaskQuery,
     Turn,
 )
+from quvatlh.service.tokens import hash_of
 from quvatlh.service.wire import Line
 from tests.fakes.gate import known
 from tests.fakes.market import FINISHED, FakeMarket
 from tests.fakes.pull import FakePull
 from tests.fakes.queues import FakeQueues
 from tests.fakes.timetable import FakeTimetable
+from tests.fakes.watching import FakeWatching
 
 TOKEN = "the-token-of-these-tests"
 HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0}
@@ -49,6 +51,8 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
     def __init__(self, *, bulk_above: int = 1000, events_kept: int = 100_000) -> None:
         super().__init__()
         self.queueing = FakeQueues(self)
+        self.watching = FakeWatching()
+        self.watching.principals[hash_of(TOKEN)] = Principal("root", "admin")
         self.unique: dict[tuple[str, str], str] = {}
         self.happened: list[StreamEvent] = []
         self.forgotten = 0

@@ -73,8 +73,8 @@ async def test_an_idle_master_proposes_nothing(tmp_path: Path) -> None:
 
 async def test_digests_are_taken_and_compared_on_every_node(tmp_path: Path) -> None:
     async with two(tmp_path, slots=0) as (master, follower, _):
-        master.node._chores.digest_every_entries = 10
-        master.node._chores.role_changed(master.log.role)
+        master.node.duties.chores.digest_every_entries = 10
+        master.node.duties.chores.role_changed(master.log.role)
         for _ in range(30):
             await master.add()
             await asyncio.sleep(0.005)
@@ -84,7 +84,7 @@ async def test_digests_are_taken_and_compared_on_every_node(tmp_path: Path) -> N
 
 async def test_a_node_whose_tables_differ_is_told_to_stop(tmp_path: Path) -> None:
     async with two(tmp_path, slots=0) as (master, follower, _):
-        chores = master.node._chores
+        chores = master.node.duties.chores
         chores.digest_every_entries = 5
         chores.role_changed(master.log.role)
         while not digests(master):

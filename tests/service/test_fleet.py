@@ -190,9 +190,9 @@ async def test_a_worker_lost_for_a_day_leaves(tmp_path: Path) -> None:
         await master.until(lambda: session_of(master, "n2") == "None")
         master.clock.advance(23 * 3600)
         await master.node.session.beat()
-        await master.node._chores._look()
+        await master.node.duties.chores._look()
         assert len(await master.pool.workers(asked())) == 2
         master.clock.advance(3600 + 60)
         await master.node.session.beat()
-        await master.node._chores._look()
+        await master.node.duties.chores._look()
         assert [each["name"] for each in await master.pool.workers(asked())] == ["n1"]

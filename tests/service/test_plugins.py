@@ -136,8 +136,8 @@ async def test_a_plug_in_that_a_voter_has_not_is_refused(installed: Path, tmp_pa
     async with two(tmp_path, disciplines=found()) as (master, follower, _):
         await ready(master, follower)
         await master.until(lambda: unannounced(master.machine.db, "edf") is None)
-        follower.node._placer._disciplines = {}
-        await follower.node._placer.announce()
+        follower.node.duties.placer._disciplines = {}
+        await follower.node.duties.placer.announce()
         with pytest.raises(Refusal) as refused:
             await master.node.door.write(asks.Do(c.PatchQueue("default", c.QueueChanges(discipline="edf"))), 1.0)
         assert refused.value.rejection.errors[0].path == "discipline"

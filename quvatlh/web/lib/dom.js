@@ -1,0 +1,116 @@
+// What a view should look like, and the least change that brings the page there. Nothing else touches the document.
+//
+// Descriptions hold text, never markup: there is no way through here to have something parsed.
+
+const SVG = "http://www.w3.org/2000/svg";
+const FORBIDDEN = new Set(["script", "iframe", "object", "embed", "style", "link", "base", "meta", "foreignObject"]);
+const PROPERTIES = new Set(["value", "checked", "disabled", "indeterminate", "selected", "hidden", "readOnly", "required"]);
+const ADDRESS = /^(#|\/(?!\/)|https?:\/\/)/;
+
+/** One element: h("a", {href: "#/tasks", key: 1}, "text", [more], condition && child). */
+export function h(tag, props, ...children) {
+  return { tag, key: props?.key, props: props ?? {}, children: flattened(children, []) };
+}
+
+function flattened(children, into) {
+  for (const child of children) {
+    if (Array.isArray(child)) flattened(child, into);
+    else if (child !== null && child !== undefined && child !== false && child !== true) {
+      into.push(typeof child === "object" ? child : String(child));
+    }
+  }
+  return into;
+}
+
+/** Bring the children of `root` to what is described. What is the same stays, with its focus, selection and scroll. */
+export function draw(root, ...children) {
+  const wanted = flattened(children, []);
+  patchChildren(root, root.described ?? [], wanted, false);
+  root.described = wanted;
+}
+
+function create(described, inSvg) {
+  if (typeof described === "string") return document.createTextNode(described);
+  const { tag, props, children } = described;
+  if (FORBIDDEN.has(tag)) throw new Error(`no ${tag} is made here`);
+  const isSvg = inSvg || tag === "svg";
+  const element = isSvg ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const child of children) element.append(create(child, isSvg));
+  for (const [name, value] of Object.entries(props)) setProp(element, name, value, undefined);
+  if (props.made) props.made(element);
+  return element;
+}
+
+function setProp(element, name, value, before) {
+  if (name === "key" || name === "made" || value === before) {
+    if (name !== "value" && name !== "checked") return;
+  }
+  if (name === "key" || name === "made") return;
+  if (name.startsWith("on")) {
+    if (value && typeof value !== "function") throw new Error(`${name} must be a function`);
+    element[name] = value ?? null;
+  } else if (name === "style") {
+    for (const [property, each] of Object.entries(value ?? {})) element.style.setProperty(property, each);
+  } else if (PROPERTIES.has(name) && name in element) {
+    if (element[name] !== value) element[name] = value ?? (typeof element[name] === "boolean" ? false : "");
+  } else if (value === undefined || value === null || value === false) {
+    element.removeAttribute(name);
+  } else {
+    if ((name === "href" || name === "src") && !ADDRESS.test(value)) throw new Error(`no address: ${name}`);
+    element.setAttribute(name, value === true ? "" : value);
+  }
+}
+
+function isSame(a, b) {
+  return typeof a === typeof b && (typeof a === "string" || (a.tag === b.tag && a.key === b.key));
+}
+
+function patch(node, before, after, inSvg) {
+  if (before === after) return;
+  if (typeof after === "string") {
+    if (before !== after) node.data = after;
+    return;
+  }
+  const isSvg = inSvg || after.tag === "svg";
+  patchChildren(node, before.children, after.children, isSvg);
+  for (const name of Object.keys(before.props)) {
+    if (!(name in after.props)) setProp(node, name, undefined, before.props[name]);
+  }
+  for (const [name, value] of Object.entries(after.props)) setProp(node, name, value, before.props[name]);
+}
+
+function patchChildren(parent, before, after, inSvg) {
+  const nodes = [...parent.childNodes];
+  let start = 0;
+  while (start < before.length && start < after.length && isSame(before[start], after[start])) {
+    patch(nodes[start], before[start], after[start], inSvg);
+    start += 1;
+  }
+  let oldEnd = before.length;
+  let newEnd = after.length;
+  while (oldEnd > start && newEnd > start && isSame(before[oldEnd - 1], after[newEnd - 1])) {
+    oldEnd -= 1;
+    newEnd -= 1;
+    patch(nodes[oldEnd], before[oldEnd], after[newEnd], inSvg);
+  }
+  const kept = new Map();
+  for (let i = start; i < oldEnd; i += 1) {
+    const each = before[i];
+    if (typeof each === "object" && each.key !== undefined) kept.set(`${each.tag} ${each.key}`, i);
+  }
+  const used = new Set();
+  const follower = nodes[oldEnd] ?? null;
+  for (let i = start; i < newEnd; i += 1) {
+    const each = after[i];
+    const at = typeof each === "object" && each.key !== undefined ? kept.get(`${each.tag} ${each.key}`) : undefined;
+    if (at === undefined) {
+      parent.insertBefore(create(each, inSvg), follower);
+    } else {
+      used.add(at);
+      kept.delete(`${each.tag} ${each.key}`);
+      patch(nodes[at], before[at], each, inSvg);
+      parent.insertBefore(nodes[at], follower);
+    }
+  }
+  for (let i = start; i < oldEnd; i += 1) if (!used.has(i)) nodes[i].remove();
+}

@@ -1,0 +1,252 @@
+// The node's stream, and what of the page is read again because of it.
+//
+// A resource is a GET whose answer a view shows. The stream tells topics, queues and ids that changed; resources that this
+// touches are read again: not more often than EVERY_MS, and not for more than a share of the time, so that neither the node
+// nor the page is kept busy by being looked at.
+
+import * as api from "./api.js";
+
+const EVERY_MS = 250;
+const SHARE = 60;
+const SLOWEST_MS = 5000;
+const SILENT_MS = 6000;
+const LOST_MS = 9000;
+const RETRY_MS = [250, 500, 1000, 2000, 3000];
+
+export class Live {
+  constructor(onChange) {
+    this.onChange = onChange;
+    this.state = "connecting"; // live, silent, gone, paused
+    this.heardAt = 0;
+    this.goneSince = 0;
+    this.last = "";
+    this.eventsSeen = 0;
+    this.resources = new Set();
+    this.failures = 0;
+    this.timer = 0;
+    this.stopper = null;
+    this.watchdog = setInterval(() => this.look(), 1000);
+    document.addEventListener("visibilitychange", () => this.seen());
+    addEventListener("online", () => this.retryNow());
+  }
+
+  start() {
+    if (this.stopper || this.state === "paused" || document.hidden) return;
+    clearTimeout(this.timer);
+    this.run();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.stopper?.abort();
+    this.stopper = null;
+  }
+
+  pause() {
+    this.stop();
+    this.tell("paused");
+  }
+
+  resume() {
+    this.tell("connecting");
+    this.touchAll();
+    this.start();
+  }
+
+  /** Hidden pages give their connection back; seen again, they go on where they were. */
+  seen() {
+    if (document.hidden) {
+      this.stop();
+    } else if (this.state !== "paused") {
+      this.touchAll();
+      this.start();
+    }
+  }
+
+  retryNow() {
+    if (this.state === "gone") {
+      clearTimeout(this.timer);
+      this.failures = 0;
+      this.start();
+    }
+  }
+
+  look() {
+    if (this.state === "live" && Date.now() - this.heardAt > SILENT_MS) this.tell("silent");
+    if (this.state === "silent" && Date.now() - this.heardAt > LOST_MS) this.stopper?.abort();
+    this.onChange(false);
+  }
+
+  tell(state) {
+    if (state === this.state) return;
+    if (state === "gone") this.goneSince = this.goneSince || Date.now();
+    if (state === "live") this.goneSince = 0;
+    this.state = state;
+    this.onChange(true);
+  }
+
+  async run() {
+    const stopper = (this.stopper = new AbortController());
+    try {
+      const headers = this.last ? { "Last-Event-ID": this.last } : {};
+      const response = await api.open("/v1/stream?every=250ms", stopper.signal, headers);
+      const was = this.goneSince; // what was asked for meanwhile got no answer
+      this.failures = 0;
+      this.heard();
+      if (was || !this.last) this.touchAll();
+      await this.read(response.body.getReader());
+    } catch (error) {
+      if (error.status === 410) {
+        this.last = ""; // too long away: all of it is read anew
+        this.failures = -1;
+      }
+      if (error.status === 401) {
+        this.stopper = null;
+        return;
+      }
+    }
+    const byHand = this.stopper !== stopper;
+    if (byHand) return;
+    this.stopper = null;
+    if (document.hidden || this.state === "paused") return;
+    this.failures += 1;
+    if (this.failures > 0) this.tell("gone");
+    this.timer = setTimeout(() => this.start(), RETRY_MS[Math.min(Math.max(this.failures - 1, 0), RETRY_MS.length - 1)]);
+  }
+
+  heard() {
+    this.heardAt = Date.now();
+    this.tell("live");
+  }
+
+  async read(reader) {
+    const decoder = new TextDecoder();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      this.heard();
+      rest += decoder.decode(value, { stream: true });
+      const frames = rest.split("\n\n");
+      rest = frames.pop();
+      for (const frame of frames) this.take(frame);
+    }
+  }
+
+  take(frame) {
+    let kind = "";
+    let data = "";
+    let id = "";
+    for (const line of frame.split("\n")) {
+      if (line.startsWith("event: ")) kind = line.slice(7);
+      else if (line.startsWith("data: ")) data = line.slice(6);
+      else if (line.startsWith("id: ")) id = line.slice(4);
+    }
+    if (id) this.last = id;
+    if (kind === "changes") this.changed(JSON.parse(data));
+    else if (kind === "stream.ended" && JSON.parse(data).reason === "gone") this.last = "";
+  }
+
+  changed(changes) {
+    for (const n of Object.values(changes.kinds)) this.eventsSeen += n;
+    for (const resource of this.resources) {
+      if (changes.whole || resource.isTouched(changes)) resource.touch();
+    }
+  }
+
+  touchAll() {
+    for (const resource of this.resources) resource.touch();
+  }
+
+  /** `topics`: what it hangs on; `id`: only that task; `everyMs`: read at least so often; `slowMs`: and not more often. */
+  watch(address, options = {}) {
+    const resource = new Resource(this, address, options);
+    this.resources.add(resource);
+    resource.touch();
+    return resource;
+  }
+}
+
+class Resource {
+  constructor(live, address, { topics = [], id, everyMs = 0, slowMs = EVERY_MS, onData = () => {} }) {
+    Object.assign(this, { live, address, topics, id, everyMs, slowMs, onData });
+    this.data = undefined;
+    this.error = undefined;
+    this.at = 0;
+    this.tookMs = 0;
+    this.readAt = -Infinity;
+    this.dirty = false;
+    this.stopper = null;
+    this.timer = 0;
+    this.idle = 0;
+  }
+
+  isTouched(changes) {
+    if (!this.topics.some((topic) => changes.topics.includes(topic))) return false;
+    return this.id === undefined || !changes.topics.includes("task") || changes.ids === null || changes.ids.includes(this.id);
+  }
+
+  /** Another address: what was read before is not of it. */
+  move(address) {
+    if (address === this.address) return;
+    this.address = address;
+    this.refresh();
+  }
+
+  /** Now, and whatever was under way is of no interest any more. */
+  refresh() {
+    this.stopper?.abort();
+    this.stopper = null;
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.readAt = -Infinity;
+    this.touch();
+  }
+
+  touch() {
+    this.dirty = true;
+    if (this.stopper || this.timer || this.live.state === "paused") return;
+    const rest = Math.min(Math.max(this.slowMs, this.tookMs * SHARE), Math.max(SLOWEST_MS, this.slowMs));
+    this.timer = setTimeout(() => this.read(), Math.max(0, this.readAt + rest - performance.now()));
+  }
+
+  async read() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.dirty = false;
+    const stopper = (this.stopper = new AbortController());
+    const began = performance.now();
+    try {
+      const data = await api.get(this.address, stopper.signal);
+      if (this.stopper !== stopper) return;
+      this.data = data;
+      this.error = undefined;
+      this.at = Date.now();
+      this.onData(data);
+    } catch (error) {
+      if (this.stopper !== stopper) return;
+      if (error.status !== 0) this.error = error; // without an answer the frame says that the node is gone
+      else this.dirty = true;
+    }
+    this.tookMs = performance.now() - began;
+    this.readAt = performance.now();
+    this.stopper = null;
+    this.live.onChange(true);
+    if (this.dirty && this.live.state !== "gone") this.touch();
+    if (this.everyMs) this.later();
+  }
+
+  /** Read again when nothing has asked for it meanwhile. */
+  later() {
+    clearTimeout(this.idle);
+    this.idle = setTimeout(() => (this.live.state === "live" ? this.touch() : this.later()), this.everyMs);
+  }
+
+  stop() {
+    this.stopper?.abort();
+    this.stopper = null;
+    clearTimeout(this.timer);
+    clearTimeout(this.idle);
+    this.live.resources.delete(this);
+  }
+}

@@ -1,0 +1,56 @@
+// What a person may do to tasks: asked first, then done, with progress where it takes long, and said what came of it.
+
+import * as api from "./api.js";
+import { count } from "./format.js";
+import { ask, listed, note } from "./parts.js";
+
+export const VERBS = {
+  retry: { words: "Retry", text: "Those that failed begin anew, with all their attempts.", done: "begun anew" },
+  kill: { words: "Kill", text: "What runs is stopped, and counts as failed. A service's instance is replaced.", done: "killed", danger: true },
+  relocate: { words: "Move…", text: "What runs is stopped and starts elsewhere; what waits is given there.", done: "moved" },
+  update: { words: "Change…", text: "Only what is filled in is changed, and only of what is not over yet.", done: "changed" },
+  delete: { words: "Delete", text: "What runs is stopped, what waits is given up. Both stay listed as deleted for a while; what is over already stays as it is.", done: "deleted", danger: true },
+};
+
+const CHANGES = [
+  { name: "queue", label: "Queue" },
+  { name: "priority", label: "Priority", kind: "number" },
+  { name: "tags", label: "Tags", hint: "patterns, separated by spaces" },
+  { name: "at", label: "Not before", hint: "a time such as 2030-01-31T08:00:00Z" },
+  { name: "limit", label: "Limit", kind: "number", hint: "live actions of its group and name" },
+];
+
+function changesOf(values) {
+  const set = {};
+  for (const { name, kind } of CHANGES) {
+    const given = String(values[name] ?? "").trim();
+    if (given === "") continue;
+    set[name] = name === "tags" ? listed(given) : kind === "number" ? Number(given) : given;
+  }
+  if (!Object.keys(set).length) throw new Error("Nothing is filled in.");
+  return set;
+}
+
+/** `words`: which, for people. True when it was done. */
+export async function perform(page, verb, which, words) {
+  const { words: title, text, done, danger } = VERBS[verb];
+  const fields = verb === "update" ? CHANGES : verb === "relocate" ? [await places()] : [];
+  const result = await ask({
+    title: `${title.replace("…", "")} ${words}?`,
+    text,
+    fields,
+    danger,
+    submit: title.replace("…", ""),
+    action: async (values, progress) => {
+      const more = verb === "update" ? { set: changesOf(values) } : verb === "relocate" && values.to ? { to: values.to } : {};
+      return api.act(verb, { ...which, ...more }, (bulk) => progress(bulk.done, bulk.matched));
+    },
+  });
+  if (result) note(`${count(result.done)} of ${count(result.matched)} ${done}`);
+  return Boolean(result);
+}
+
+async function places() {
+  const workers = (await api.get("/v1/workers")).items.filter((worker) => worker.state === "up");
+  return { name: "to", label: "To", kind: "choice", value: "", options: [["", "away from where it is"], ...workers.map((worker) => [worker.name, worker.name])] };
+}

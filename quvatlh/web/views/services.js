@@ -1,0 +1,102 @@
+// Groups of tasks, and the services in them: instances by worker; evened out by a plan that is shown first.
+
+import * as api from "../lib/api.js";
+import { h } from "../lib/dom.js";
+import { count, plural } from "../lib/format.js";
+import { ask, bar, button, card, empty, note, own, state, table, waiting, when } from "../lib/parts.js";
+import { write } from "../lib/query.js";
+import { to } from "../lib/router.js";
+import { perform } from "../lib/verbs.js";
+
+const LIVE = "running,claimed";
+
+export default function services(page) {
+  const groups = page.watch("/v1/tasks?group_by=group", { topics: ["task"], slowMs: 2000 });
+  const live = page.watch(`/v1/tasks?group_by=group&state=${LIVE}`, { topics: ["task"], slowMs: 1000 });
+  let open = null;
+  moved(page.place);
+
+  function moved(place) {
+    const name = place.query.group;
+    if (open?.name === name) return;
+    for (const resource of open?.resources ?? []) resource.stop();
+    open = name === undefined ? null : group(name);
+  }
+
+  function group(name) {
+    const spread = page.watch(`/v1/tasks${api.query({ group: name, state: LIVE, group_by: "worker" })}`, { topics: ["task"], slowMs: 500 });
+    const tasks = page.watch(`/v1/tasks${api.query({ group: name, state: "pending,running,claimed,scheduled,retrying", limit: 200 })}`, { topics: ["task"], slowMs: 500 });
+    const announced = page.watch(`/v1/announcements${api.query({ group: name })}`, { topics: ["task"], slowMs: 1000 });
+    return { name, spread, tasks, announced, resources: [spread, tasks, announced] };
+  }
+
+  function render() {
+    const wait = waiting(groups, live);
+    if (wait) return wait;
+    const items = groups.data.groups;
+    const running = Object.fromEntries(live.data.groups.map((each) => [each.value, each.count]));
+    if (!items.length) return empty("There are no groups yet.", h("p", {}, "A group is the application that tasks belong to: ", h("code", {}, "quvatlh add --group shop --kind service --limit 3 -- ./serve"), " keeps three instances running."));
+    return [
+      table([
+        { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, open?.name === one.value ? "▾ " : "▸ ", own(one.value)) },
+        { head: "Live", kind: "num", cell: (one) => count(running[one.value] ?? 0) },
+        { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, count(one.count)) },
+        page.mayChange ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
+      ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
+      open ? inside(page, open) : null,
+    ];
+  }
+  return { title: "Services and groups", render, moved };
+}
+
+function inside(page, open) {
+  const wait = waiting(...open.resources);
+  if (wait) return wait;
+  const spread = open.spread.data.groups.filter((one) => one.value !== null);
+  const most = Math.max(1, ...spread.map((one) => one.count));
+  const found = open.tasks.data.items.filter((task) => task.kind === "service");
+  return [
+    h("div", { class: "grid two" },
+      card("Live actions by worker", {}, spread.length ? table([
+        { head: "Worker", kind: "grow", cell: (one) => h("a", { href: to(["workers"], { name: one.value }) }, own(one.value)) },
+        { head: "Actions", kind: "grow", cell: (one) => bar(one.count, most, count(one.count)) },
+      ], spread, { key: (one) => one.value, caption: "Live actions by worker" }) : h("p", { class: "dim" }, "none")),
+      card("Services", {}, found.length ? table([
+        { head: "Service", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(task.name)) },
+        { head: "Is", cell: (task) => state(task.state) },
+        { head: "Instances", kind: "grow", cell: (task) => bar(task.live, task.wanted, `${task.live} of ${task.wanted}`, task.live < task.wanted ? "warn" : "") },
+        page.mayChange ? { head: "", kind: "tight", cell: (task) => h("div", { class: "actions" }, button("Change…", () => perform(page, "update", { ids: [task.id] }, `service ${task.name}`), { label: `Change ${task.name}` }), button("Delete", () => perform(page, "delete", { ids: [task.id] }, `service ${task.name}`), { kind: "danger", label: `Delete ${task.name}` })) } : null,
+      ].filter(Boolean), found, { key: (task) => task.id, caption: "Services" }) : h("p", { class: "dim" }, "This group has jobs only."))),
+    open.announced.data.items.length ? card("What they announce", { wide: true }, table([
+      { head: "Name", cell: (one) => h("a", { href: to(["tasks", one.task]) }, own(one.name)) },
+      { head: "Worker", cell: (one) => own(one.worker) },
+      { head: "Says", kind: "grow", cell: (one) => h("code", {}, own(JSON.stringify(one.data))) },
+      { head: "Since", kind: "tight", cell: (one) => when(one.at) },
+    ], open.announced.data.items, { key: (one) => one.action, caption: "Announcements" })) : null,
+  ];
+}
+
+async function balance(group) {
+  let plan;
+  try {
+    plan = await api.send("POST", "/v1/events", { event: "BALANCE", group, dry_run: true });
+  } catch (error) {
+    note(error.message, "bad");
+    return;
+  }
+  if (!plan.moves.length) {
+    note(`${group} is even already`);
+    return;
+  }
+  const done = await ask({
+    title: `Balance ${group}`, submit: `Make ${plural(plan.moves.length, "move")}`,
+    text: "The plan. Each is stopped first and then started on the other worker, a few at a time, so that no limit is passed.",
+    body: () => table([
+      { head: "Task", kind: "grow", cell: (move) => own(move.task) },
+      { head: "From", cell: (move) => own(move.from) },
+      { head: "To", cell: (move) => own(move.to) },
+    ], plan.moves, { key: (move) => move.task + move.from, caption: "The plan" }),
+    action: () => api.send("POST", "/v1/events", { event: "BALANCE", group }),
+  });
+  if (done) note(`${plural(done.moves.length, "move")} under way`);
+}

@@ -1,0 +1,90 @@
+// Workers: what each is, how busy it is and was, what it runs; drained and changed here.
+
+import * as api from "../lib/api.js";
+import { spark } from "../lib/charts.js";
+import { h } from "../lib/dom.js";
+import { count, title, took } from "../lib/format.js";
+import { ask, attempt, bar, button, card, confirm, empty, listed, own, pairs, state, table, waiting } from "../lib/parts.js";
+import { write } from "../lib/query.js";
+import { to } from "../lib/router.js";
+
+export default function workers(page) {
+  const list = page.watch("/v1/workers", { topics: ["task", "worker"], slowMs: 500 });
+  const history = page.watch("/v1/history", { everyMs: 5000, slowMs: 5000 });
+  let running = null;
+  let shown = "";
+  moved(page.place);
+
+  function moved(place) {
+    if (place.query.name === shown) return;
+    shown = place.query.name ?? "";
+    running?.stop();
+    running = shown ? page.watch(`/v1/tasks${api.query({ worker: shown, state: "running,claimed", limit: 50 })}`, { topics: ["task"] }) : null;
+  }
+
+  function render() {
+    const wait = waiting(list);
+    if (wait) return wait;
+    const items = list.data.items;
+    const one = items.find((worker) => worker.name === shown);
+    if (!items.length) return empty("There are no workers.", h("p", {}, "Every node is one, unless it was started with no slots; ", h("code", {}, "quvatlh run --role worker --server URL"), " adds one without a replica."));
+    return [
+      table([
+        { head: "Worker", kind: "grow", cell: (worker) => h("a", { class: "title", href: to(["workers"], { name: worker.name === shown ? undefined : worker.name }), "aria-expanded": String(worker.name === shown) }, worker.name === shown ? "▾ " : "▸ ", own(worker.name)) },
+        { head: "Is", cell: (worker) => state(worker.state) },
+        { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
+        { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
+        { head: "Queues", kind: "hide", cell: (worker) => worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
+        { head: "Tags", kind: "grow hide", cell: (worker) => given(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
+        page.mayChange ? { head: "", kind: "tight", cell: (worker) => drainButton(worker) } : null,
+      ].filter(Boolean), items, { caption: "Workers" }),
+      shown && !one ? h("p", { class: "problem" }, "There is no worker ", own(shown), ".") : null,
+      one ? detail(page, one, running, history) : null,
+    ];
+  }
+  return { title: "Workers", render, moved };
+}
+
+/** Without those that every worker has. */
+const given = (worker) => worker.tags.filter((tag) => tag !== `worker=${worker.name}` && tag !== `node=${worker.node}`);
+
+function drainButton(worker) {
+  if (worker.state === "lost") return null;
+  const draining = worker.state === "draining";
+  const send = () => api.send("POST", api.path("/v1/workers", worker.name, draining ? "undrain" : "drain"));
+  if (draining) return button("Undrain", () => attempt(`${worker.name} takes work again`, send), { label: `Undrain ${worker.name}` });
+  return button("Drain", () => confirm(`Drain ${worker.name}?`, "It finishes what it has and takes nothing new. Services move away.", "Drain", send, { danger: false }), { label: `Drain ${worker.name}` });
+}
+
+function edit(worker) {
+  return ask({
+    title: `Worker ${worker.name}`, submit: "Change", text: "It holds until the worker is started anew with another configuration.",
+    fields: [
+      { name: "slots", label: "Slots", kind: "number", value: String(worker.slots), hint: "how many actions run at once" },
+      { name: "queues", label: "Queues", value: worker.queues.join(" "), hint: "patterns, separated by spaces" },
+      { name: "tags", label: "Tags", value: given(worker).join(" "), hint: "separated by spaces" },
+    ],
+    action: (values) => api.send("PATCH", api.path("/v1/workers", worker.name), { slots: Number(values.slots), queues: listed(values.queues), tags: listed(values.tags) }),
+  });
+}
+
+function detail(page, worker, running, history) {
+  const tasks = running?.data?.items ?? [];
+  return h("div", { class: "grid two" },
+    card(own(worker.name), { label: worker.name, more: page.mayChange ? button("Change…", () => edit(worker)) : null },
+      pairs([
+        ["Is", state(worker.state)],
+        ["Node", own(worker.node)],
+        ["Role", worker.role === "node" ? "node, with a replica" : "worker alone"],
+        ["Runs", worker.adapters.join(", ")],
+        ["Queues", worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
+        ["Tags", worker.tags.map((tag) => h("span", { key: tag, class: "tag" }, own(tag)))],
+        ...Object.entries(worker.facts).filter(([, value]) => typeof value !== "object" || value === null).map(([name, value]) => [own(name), own(String(value))]),
+      ])),
+    card("Runs now", { more: h("a", { href: to(["tasks"], { q: write({ worker: worker.name }) }) }, "all its tasks") },
+      tasks.length ? table([
+        { head: "Task", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(title(task))) },
+        { head: "State", cell: (task) => state(task.state) },
+        { head: "For", kind: "num", cell: (task) => took(task) },
+      ], tasks, { key: (task) => task.id, caption: "What it runs now" }) : h("p", { class: "dim" }, "nothing")));
+}

@@ -1,0 +1,183 @@
+"""What the dashboard costs, beside many tasks: python -m tests.bench.web [--waiting N] [--minutes M] [--json FILE]
+
+One real node with N waiting tasks (1,000,000), in which 2,000 events a second happen (tasks added and deleted by the hundred),
+and one tab of a real Chromium. Told for each view: until something is painted and until its content is there, both on the
+loopback with an empty cache; milliseconds of scripting, of layout and of all work of the page's main thread a second; the
+processor time of the node, with the tab and without. Then the heap of the tab over M minutes (10) of the overview.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.bench import report
+from tests.bench.load import loaded
+from tests.cluster.daemons import TOKEN, Daemon, daemons
+from tests.web import browser
+
+MILLION = 1_000_000
+TASK: dict[str, Any] = {"work": {"command": ["true"]}, "tags": ["nobody-has-this"], "queue": "backlog"}
+BATCH = 100
+PAUSE_S = 0.1
+"""Each turn adds a batch and deletes the one before: two events a task."""
+SETTLE_S = 3.0
+VIEWS = {
+    "overview": ("#/", ".charts"),
+    "tasks": ("#/tasks", "tbody tr"),
+    "tasks of the queue": ("#/tasks?q=queue%3Alive", "tbody tr"),
+    "failed": ("#/failed", "main .empty"),
+    "workers": ("#/workers", "tbody tr"),
+    "queues": ("#/queues", "main > *"),
+    "cluster": ("#/cluster", "tbody tr"),
+}
+MEASURED = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration", "TaskDuration")
+
+
+class Bench:
+    def __init__(self, rows: report.Rows, node: Daemon, session: aiohttp.ClientSession) -> None:
+        self._rows = rows
+        self._node = node
+        self._session = session
+        self._url = f"http://{node.place.client}"
+        self._events = 0
+
+    async def post(self, path: str, body: Any) -> Any:
+        async with self._session.post(self._url + path, json=body) as answer:
+            assert answer.status < 300, await answer.text()
+            return await answer.json()
+
+    async def fill(self, waiting: int) -> None:
+        told = await loaded("lines", address=self._node.place.client, token=TOKEN, task=TASK, count=waiting)
+        self._rows.add("added", tasks=waiting, seconds=told["seconds"])
+
+    async def happen(self) -> None:
+        """Without end."""
+        before: list[str] = []
+        due = time.monotonic()
+        for turn in count():
+            ids = [f"live-{turn}-{n}" for n in range(BATCH)]
+            tasks = [{**TASK, "id": each, "queue": "live"} for each in ids]
+            await self.post("/v1/events", {"event": "ADD", "tasks": tasks})
+            if before:
+                await self.post("/v1/events", {"event": "DELETE", "ids": before})
+            before = ids
+            self._events += 2 * BATCH
+            due = max(due + PAUSE_S, time.monotonic() - 1)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async def node_cost(self, seconds: float) -> tuple[float, float]:
+        """Percent of a core, and events a second, meanwhile."""
+        cpu, events, began = self._node.cpu_s(), self._events, time.monotonic()
+        await asyncio.sleep(seconds)
+        passed = time.monotonic() - began
+        return 100 * (self._node.cpu_s() - cpu) / passed, (self._events - events) / passed
+
+    async def link(self) -> str:
+        return self._url + str((await self.post("/v1/session/link", {}))["url"])
+
+    async def view(self, chromium: Any, name: str, seconds: float, alone: float) -> None:
+        """`alone`: percent of a core that an event a second costs without a tab."""
+        place, content = VIEWS[name]
+        async with self.watching(chromium) as (tab, devtools):
+            began = time.monotonic()
+            await tab.page.goto(f"{self._url}/{place}")
+            await tab.page.locator(content).first.wait_for()
+            there_ms = 1000 * (time.monotonic() - began)
+            painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1"
+            painted_ms = await tab.page.evaluate(painted)
+            await asyncio.sleep(SETTLE_S)
+            before = await metrics(devtools)
+            cost, rate = await self.node_cost(seconds)
+            after = await metrics(devtools)
+            spent = {
+                key: 1000 * (after[key] - before[key]) / (after["Timestamp"] - before["Timestamp"]) for key in MEASURED
+            }
+            self._rows.add(
+                f"view {name}",
+                painted_ms=painted_ms,
+                content_ms=there_ms,
+                script_ms_a_s=spent["ScriptDuration"],
+                layout_ms_a_s=spent["LayoutDuration"] + spent["RecalcStyleDuration"],
+                main_thread_ms_a_s=spent["TaskDuration"],
+                node_percent_more=cost - alone * rate,
+                events_a_s=rate,
+            )
+            if tab.errors:
+                raise AssertionError(tab.errors)
+
+    async def heap(self, chromium: Any, minutes: float) -> None:
+        async with self.watching(chromium) as (tab, devtools):
+            await tab.page.goto(f"{self._url}/#/")
+            for minute in range(int(minutes) + 1):
+                await devtools.send("HeapProfiler.collectGarbage")
+                now = await metrics(devtools)
+                self._rows.add(
+                    f"heap of the overview after {minute} min", mb=now["JSHeapUsedSize"] / 1e6, nodes=int(now["Nodes"])
+                )
+                if minute < int(minutes):
+                    await asyncio.sleep(60)
+
+    @contextlib.asynccontextmanager
+    async def watching(self, chromium: Any) -> AsyncIterator[tuple[browser.Tab, Any]]:
+        async with browser.tab(chromium) as tab:
+            async with self._session.get(await self.link(), allow_redirects=False) as answer:
+                name, _, secret = answer.headers["Set-Cookie"].partition(";")[0].partition("=")
+            await tab.context.add_cookies([{"name": name, "value": secret, "url": self._url}])
+            devtools = await tab.context.new_cdp_session(tab.page)
+            await devtools.send("Performance.enable")
+            yield tab, devtools
+
+
+async def metrics(devtools: Any) -> dict[str, float]:
+    return {each["name"]: each["value"] for each in (await devtools.send("Performance.getMetrics"))["metrics"]}
+
+
+async def tell(rows: report.Rows, waiting: int, seconds: float, minutes: float) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with tempfile.TemporaryDirectory() as directory:
+        async with daemons(Path(directory), 1) as cluster, aiohttp.ClientSession(headers=headers) as session:
+            [node] = cluster.nodes
+            assert isinstance(node, Daemon)
+            bench = Bench(rows, node, session)
+            await bench.fill(waiting)
+            happening = asyncio.create_task(bench.happen())
+            try:
+                await asyncio.sleep(SETTLE_S)
+                alone, rate = await bench.node_cost(seconds)
+                rows.add("no tab", node_percent=alone, events_a_s=rate)
+                async with browser.chromium() as chromium:
+                    for name in VIEWS:
+                        await bench.view(chromium, name, seconds, alone / rate)
+                    await bench.heap(chromium, minutes)
+            finally:
+                happening.cancel()
+                await asyncio.gather(happening, return_exceptions=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--waiting", type=int, default=MILLION)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each view")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the heap")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    if lacking := browser.missing():
+        sys.exit(lacking)
+    rows = report.Rows()
+    asyncio.run(tell(rows, given.waiting, given.seconds, given.minutes))
+    rows.write(given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The system's Chromium, driven by playwright; what it says goes wrong in the page, kept for the test to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page
+
+WIDE = (1360, 860)
+PHONE = (390, 844)
+PATIENCE_MS = 20_000
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-precise-memory-info")
+
+
+def missing() -> str:
+    """What there is not, in words; empty: nothing is missing."""
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed: pip install -e '.[dev]'"
+    if program() is None:
+        return "there is no Chromium here: apt-get install chromium"
+    return ""
+
+
+def program() -> str | None:
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@dataclass
+class Tab:
+    """One page of a browser, and all that it complained about."""
+
+    page: Page
+    context: BrowserContext
+    errors: list[str] = field(default_factory=list)
+    """Uncaught exceptions and what was written as an error; what the network did is not among it."""
+    dialogs: list[str] = field(default_factory=list)
+    """alert() and its kin: nothing of ours opens one."""
+
+    def watch(self) -> Tab:
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._said)
+        self.page.on("dialog", lambda dialog: self.dialogs.append(dialog.message))
+        return self
+
+    def _said(self, said: Any) -> None:
+        if said.type == "error" and "Failed to load resource" not in said.text and "net::" not in said.text:
+            self.errors.append(said.text)
+
+
+@contextlib.asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=program(), args=list(_FLAGS))
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@contextlib.asynccontextmanager
+async def tab(browser: Browser, size: tuple[int, int] = WIDE, scheme: Any = "light") -> AsyncIterator[Tab]:
+    context = await browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=scheme,
+        reduced_motion="reduce",
+        has_touch=size == PHONE,
+        accept_downloads=True,
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    try:
+        yield Tab(await context.new_page(), context).watch()
+    finally:
+        await context.close()

@@ -1,0 +1,88 @@
+"""Three nodes, one page: the master is killed, then the page's own node; the page goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.daemons import TOKEN, Daemon, daemons
+from tests.web import browser
+from tests.web.browser import Tab
+from tests.web.seen import expect
+
+
+def asked(node: Daemon, path: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://{node.place.client}{path}", data, headers), timeout=20
+    ) as answer:
+        return json.load(answer)
+
+
+async def entered(tab: Tab, node: Daemon) -> None:
+    link = (await asyncio.to_thread(asked, node, "/v1/session/link", {}))["url"]
+    await tab.page.goto(f"http://{node.place.client}{link}")
+    await expect(tab.page.get_by_role("navigation")).to_be_visible()
+
+
+def master_of(cluster: Cluster) -> tuple[Daemon, list[Daemon]]:
+    nodes = [node for node in cluster.nodes if isinstance(node, Daemon)]
+    name = asked(nodes[0], "/v1/cluster")["master"]
+    return next(node for node in nodes if node.name == name), [node for node in nodes if node.name != name]
+
+
+async def test_the_master_is_killed_while_the_page_is_open(tmp_path: Path) -> None:
+    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+        master, others = await asyncio.to_thread(master_of, cluster)
+        await entered(tab, others[0])
+        page = tab.page
+        nodes = page.get_by_label("Master and replicas", exact=True).first
+        await expect(nodes.get_by_role("row").filter(has_text=master.name)).to_contain_text("master")
+        await master.kill()
+        await expect(nodes.get_by_role("row").filter(has_text=master.name)).to_contain_text("lost")
+        await expect(nodes.get_by_role("row").filter(has_text="master")).to_have_count(1)
+        await expect(page.get_by_label("Health")).to_contain_text("out of touch")
+        task = {"name": "after-the-fall", "work": {"command": ["true"]}}
+        await asyncio.to_thread(asked, others[1], "/v1/events", {"event": "ADD", "tasks": [task]})
+        await expect(page.get_by_role("row").filter(has_text="after-the-fall").first).to_contain_text("succeeded")
+        await expect(page.get_by_text("live", exact=True)).to_be_visible()
+        assert tab.errors == []
+
+
+async def test_the_pages_own_node_is_killed_and_comes_back(tmp_path: Path) -> None:
+    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+        _, others = await asyncio.to_thread(master_of, cluster)
+        own = others[0]
+        await entered(tab, own)
+        page = tab.page
+        await page.goto(f"http://{own.place.client}/#/tasks")
+        await expect(page.get_by_text("There are no tasks.")).to_be_visible()
+        await own.kill()
+        await expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        task = {"name": "meanwhile", "work": {"command": ["true"]}}
+        await asyncio.to_thread(asked, others[1], "/v1/events", {"event": "ADD", "tasks": [task]})
+        await own.start()
+        await expect(page.get_by_role("row").filter(has_text="meanwhile")).to_contain_text("succeeded")
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        assert tab.errors == []
+
+
+async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path) -> None:
+    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+        master, others = await asyncio.to_thread(master_of, cluster)
+        await entered(tab, master)
+        page, target = tab.page, others[1].name
+        loose = {"id": "loose", "work": {"command": ["sleep", "60"]}}
+        await asyncio.to_thread(asked, master, "/v1/events", {"event": "ADD", "tasks": [loose]})
+        await page.goto(f"http://{master.place.client}/#/tasks/loose")
+        await expect(page.locator(".headline")).to_contain_text("running")
+        await page.get_by_role("button", name="Move…").click()
+        await page.get_by_role("dialog").get_by_label("To").select_option(target)
+        await page.get_by_role("dialog").get_by_role("button", name="Move", exact=True).click()
+        await expect(page.locator(".timeline")).to_contain_text(f"began on {target}")
+        assert tab.errors == []

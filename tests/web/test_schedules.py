@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.web.seen import Seen, expect
+
+QUICK: Any = {"work": {"command": ["true"]}}
+
+
+async def made(seen: Seen, name: str, rule: str = "0 3 * * 1-5") -> None:
+    await seen.at("#/schedules")
+    await seen.press("New schedule")
+    await seen.dialog.get_by_label("Name").fill(name)
+    await seen.dialog.get_by_label("When").fill(rule)
+    await seen.dialog.get_by_label("Task, as JSON").fill(json.dumps(QUICK))
+    await seen.agree("Make")
+    await expect(seen.row(name)).to_be_visible()
+
+
+async def test_a_schedule_is_made_with_its_rule_read_in_words(seen: Seen) -> None:
+    page = await seen.at("#/schedules")
+    await expect(page.get_by_text("There are no schedules.")).to_be_visible()
+    await seen.press("New schedule")
+    await seen.dialog.get_by_label("When").fill("30 4 * * 1-5")
+    await expect(seen.dialog).to_contain_text("at 04:30, on Monday to Friday")
+    await seen.press("Cancel", seen.dialog)
+    await made(seen, "nightly")
+    assert (await seen.ask("/v1/schedules/nightly"))["cron"] == "0 3 * * 1-5"
+
+
+async def test_a_schedule_is_run_now_and_its_ledger_shows_it(seen: Seen) -> None:
+    await made(seen, "by-hand")
+    await seen.press("Run by-hand now")
+    await seen.notes("added")
+    page = seen.page
+    await page.get_by_role("link", name="by-hand").click()
+    await expect(page.get_by_role("region", name="Ledger")).to_contain_text("by hand")
+    await seen.until("/v1/tasks?state=succeeded", lambda told: told["total"] >= 1)
+
+
+async def test_a_schedule_is_paused_changed_and_deleted(seen: Seen) -> None:
+    await made(seen, "weekly", "0 9 * * 1")
+    await seen.press("Pause weekly")
+    await seen.until("/v1/schedules/weekly", lambda told: told["paused"])
+    await expect(seen.row("weekly")).to_contain_text("paused")
+    await seen.press("Resume weekly")
+    await seen.until("/v1/schedules/weekly", lambda told: not told["paused"])
+    await seen.page.get_by_role("link", name="weekly").click()
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("When").fill("@every 90m")
+    await seen.agree("Change")
+    assert (await seen.ask("/v1/schedules/weekly"))["every"] == "90m"
+    await seen.press("Delete")
+    await seen.agree("Delete")
+    await seen.until("/v1/schedules", lambda told: "weekly" not in {one["name"] for one in told["items"]})
+
+
+async def test_a_rule_that_cannot_be_is_told_and_the_form_stays(seen: Seen) -> None:
+    await seen.at("#/schedules")
+    await seen.press("New schedule")
+    await seen.dialog.get_by_label("Name").fill("never")
+    await seen.dialog.get_by_label("When").fill("61 * * * *")
+    await seen.press("Make", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_be_visible()
+    await seen.press("Cancel", seen.dialog)

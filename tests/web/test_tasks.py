@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.web.seen import Seen, expect
+
+SLEEP: Any = {"command": ["sleep", "60"]}
+FAIL: Any = {"shell": "echo no luck >&2; exit 3"}
+ONCE: Any = {"attempts": 1}
+NEVER: Any = ["no-such-tag"]
+"""Tags that keep a task waiting."""
+
+
+async def opened(seen: Seen, task: str) -> None:
+    await seen.at(f"#/tasks/{task}")
+    await expect(seen.page.locator(".headline")).to_be_visible()
+
+
+async def test_the_first_task_is_added_by_a_click_and_seen_to_end(seen: Seen) -> None:
+    await expect(seen.page.get_by_text("Nothing has been added yet")).to_be_visible()
+    await seen.press("add one from here")
+    await expect(seen.row("hello")).to_contain_text("succeeded")
+    await expect(seen.page.get_by_text("Nothing has been added yet")).to_have_count(0)
+
+
+async def test_a_list_follows_what_happens(seen: Seen) -> None:
+    await seen.at("#/tasks?q=queue%3Alive")
+    await expect(seen.page.get_by_text("No task matches.")).to_be_visible()
+    await seen.add(name="comes", queue="live", work=SLEEP)
+    await expect(seen.row("comes")).to_contain_text("running")
+    await seen.ask("/v1/tasks/delete", {"match": {"queue": "live"}})
+    await expect(seen.row("comes")).to_contain_text("deleted")
+
+
+async def test_a_search_is_typed_with_the_help_of_suggestions(seen: Seen) -> None:
+    await seen.add(name="wanted", queue="emails", tags=NEVER, work=SLEEP)
+    await seen.add(name="other", queue="images", tags=NEVER, work=SLEEP)
+    page = await seen.at("#/tasks")
+    field = page.get_by_role("combobox", name="Search tasks")
+    await field.press_sequentially("que")
+    await expect(page.get_by_role("option", name="queue:")).to_be_visible()
+    await field.press("ArrowDown")
+    await field.press("Enter")
+    await expect(page.get_by_role("option", name="emails")).to_contain_text("1 task")
+    await page.get_by_role("option", name="emails").click()
+    await expect(seen.row("wanted")).to_be_visible()
+    await expect(seen.row("other")).to_have_count(0)
+    assert "queue%3Aemails" in page.url
+    await field.fill("state:pending wanted")
+    await field.press("Enter")
+    await expect(seen.row("wanted")).to_be_visible()
+    await field.fill("no such thing")
+    await field.press("Enter")
+    await expect(page.get_by_text("No task matches.")).to_be_visible()
+    await page.get_by_role("link", name="All tasks").click()
+    await expect(seen.row("other")).to_be_visible()
+
+
+async def test_pages_go_on_and_back_and_are_sorted(seen: Seen) -> None:
+    for number in range(60):
+        await seen.add(name=f"sorted-{number:02}", queue="pages", priority=number, tags=NEVER, work=SLEEP)
+    page = await seen.at("#/tasks?q=queue%3Apages&sort=priority")
+    await expect(seen.row("sorted-00")).to_be_visible()
+    await page.get_by_role("link", name="Next page").click()
+    await expect(seen.row("sorted-59")).to_be_visible()
+    await seen.press("Back")
+    await expect(seen.row("sorted-00")).to_be_visible()
+    await seen.press("Priority")
+    await expect(seen.row("sorted-59")).to_be_visible()
+    assert "sort=-priority" in page.url
+
+
+async def test_selected_tasks_are_deleted_and_the_others_are_not(seen: Seen) -> None:
+    ids = [await seen.add(name=f"pick-{n}", queue="some", tags=NEVER, work=SLEEP) for n in range(4)]
+    page = await seen.at("#/tasks?q=queue%3Asome")
+    for task in ids[:2]:
+        await page.get_by_role("checkbox", name=f"select {task}").check()
+    await expect(page.get_by_text("2 selected")).to_be_visible()
+    await seen.press("Delete")
+    await expect(seen.dialog).to_contain_text("Delete 2 tasks?")
+    await seen.agree("Delete")
+    await seen.notes("2 of 2 deleted")
+    states = [(await seen.ask(f"/v1/tasks/{task}"))["state"] for task in ids]
+    assert states == ["deleted", "deleted", "pending", "pending"]
+
+
+async def test_all_that_match_are_changed_with_progress(seen: Seen) -> None:
+    tasks = [{"name": f"many-{n}", "queue": "many", "tags": NEVER, "work": SLEEP} for n in range(1200)]
+    await seen.ask("/v1/events", {"event": "ADD", "tasks": tasks})
+    page = await seen.at("#/tasks?q=queue%3Amany")
+    await page.get_by_role("checkbox", name="select all on this page").check()
+    await expect(page.get_by_text("50 selected")).to_be_visible()
+    await seen.press("Select all 1,200 that match")
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Queue").fill("moved")
+    await seen.dialog.get_by_label("Priority").fill("7")
+    await seen.agree("Change")
+    await seen.notes("1,200 of 1,200 changed")
+    page_of = await seen.ask("/v1/tasks?queue=moved&limit=1")
+    assert (page_of["total"], page_of["items"][0]["priority"]) == (1200, 7)
+    await seen.at("#/tasks?q=queue%3Amoved")
+    await page.get_by_role("checkbox", name="select all on this page").check()
+    await seen.press("Select all 1,200 that match")
+    await seen.press("Delete")
+    await seen.agree("Delete")
+    await seen.until("/v1/tasks?queue=moved&state=pending", lambda told: told["total"] == 0)
+
+
+async def test_a_running_task_is_watched_and_killed(seen: Seen) -> None:
+    task = await seen.add(
+        id="talks", retry=ONCE, payload={"year": 2026}, work={"shell": "echo first; sleep 1; echo second; sleep 60"}
+    )
+    await opened(seen, task)
+    page = seen.page
+    await expect(page.locator(".log")).to_contain_text("first")
+    await expect(page.locator(".log")).to_contain_text("second")
+    await expect(page.get_by_label("Payload")).to_contain_text("2026")
+    await expect(page.locator(".timeline")).to_contain_text("try 1 began on alpha")
+    await seen.press("Kill")
+    await seen.agree("Kill")
+    await seen.state(task, "failed")
+    await expect(page.locator(".headline")).to_contain_text("failed")
+    await expect(page.get_by_label("Error", exact=True)).to_contain_text("killed")
+
+
+async def test_a_failed_task_tells_its_error_and_is_retried(seen: Seen) -> None:
+    task = await seen.add(id="fails", retry=ONCE, work=FAIL)
+    await seen.state(task, "failed")
+    await opened(seen, task)
+    page = seen.page
+    await expect(page.get_by_label("Error", exact=True)).to_contain_text("exit status 3")
+    await page.get_by_role("tab", name="stderr").click()
+    await expect(page.locator(".log")).to_contain_text("no luck")
+    await seen.press("Retry")
+    await seen.agree("Retry")
+    await seen.until(f"/v1/tasks/{task}/actions", lambda told: told["total"] == 2)
+    await expect(page.locator(".timeline")).to_contain_text("try 2 failed")
+
+
+async def test_a_waiting_task_says_why_and_is_changed_so_that_it_runs(seen: Seen) -> None:
+    task = await seen.add(id="waits", tags=["zone=us-*"], work={"command": ["true"]})
+    await opened(seen, task)
+    why = seen.page.get_by_label("Why it is not running")
+    await expect(why).to_contain_text("zone=us-*")
+    await expect(seen.row("alpha").first).to_contain_text("lacks a tag it asks for")
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Tags").fill("zone=eu-*")
+    await seen.agree("Change")
+    await seen.state(task, "succeeded")
+    await expect(why).to_have_count(0)
+
+
+async def test_a_wrong_change_is_told_beside_its_field_and_the_form_stays(seen: Seen) -> None:
+    task = await seen.add(id="wrong", tags=NEVER, work=SLEEP)
+    await opened(seen, task)
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Limit").fill("0")
+    await seen.press("Change", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_contain_text("limit must be")
+    await seen.press("Cancel", seen.dialog)
+    await expect(seen.dialog).to_have_count(0)
+    assert (await seen.ask(f"/v1/tasks/{task}"))["limit"] is None
+
+
+async def test_a_waiting_task_is_deleted(seen: Seen) -> None:
+    task = await seen.add(id="goes", tags=NEVER, work=SLEEP)
+    await opened(seen, task)
+    await seen.press("Delete")
+    await seen.agree("Delete")
+    await seen.state(task, "deleted")
+    await expect(seen.page.locator(".headline")).to_contain_text("deleted")
+
+
+async def test_a_task_that_is_not_there_is_said_to_be_not_there(seen: Seen) -> None:
+    await seen.at("#/tasks/nobody")
+    await expect(seen.page.get_by_role("alert")).to_contain_text("there is no task nobody")
+
+
+async def test_pause_holds_the_page_still_and_says_how_old_it_is(seen: Seen) -> None:
+    await seen.at("#/tasks?q=queue%3Astill")
+    await expect(seen.page.get_by_text("No task matches.")).to_be_visible()
+    await seen.press("Pause")
+    await seen.add(name="unseen", queue="still", tags=NEVER, work=SLEEP)
+    await expect(seen.page.get_by_text("paused · 2.")).to_be_visible()
+    await expect(seen.row("unseen")).to_have_count(0)
+    await seen.press("Go on")
+    await expect(seen.row("unseen")).to_be_visible()
+    await expect(seen.page.get_by_text("live", exact=True)).to_be_visible()

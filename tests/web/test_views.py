@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.web.seen import Seen, expect
+
+SLEEP: Any = {"command": ["sleep", "60"]}
+ONCE: Any = {"attempts": 1}
+
+
+async def failing(seen: Seen, count: int, queue: str, shell: str) -> list[str]:
+    ids = [await seen.add(name=f"{queue}-{n}", queue=queue, retry=ONCE, work={"shell": shell}) for n in range(count)]
+    for task in ids:
+        await seen.state(task, "failed")
+    return ids
+
+
+async def test_the_overview_says_how_it_is(seen: Seen) -> None:
+    await expect(seen.page.get_by_label("Health")).to_contain_text("All is well")
+    await failing(seen, 1, "bad", "exit 4")
+    await expect(seen.page.get_by_label("Recent failures", exact=True).first).to_contain_text("bad-0")
+    await expect(seen.page.get_by_label("Tasks a second")).to_be_visible()
+    await expect(seen.page.get_by_label("Master and replicas").first).to_contain_text("master")
+
+
+async def test_failed_tasks_are_retried_by_the_group(seen: Seen) -> None:
+    ids = await failing(seen, 3, "crash", "kill -9 $$")
+    page = await seen.at("#/failed")
+    await expect(seen.row("signal")).to_contain_text("3")
+    await page.get_by_role("tab", name="queue").click()
+    await page.get_by_role("link", name="crash").click()
+    await expect(page.get_by_role("link", name="crash-2")).to_be_visible()
+    await seen.press("Retry all of crash")
+    await expect(seen.dialog).to_contain_text("all 3 tasks of queue crash")
+    await seen.agree("Retry")
+    await seen.until(f"/v1/tasks/{ids[0]}/actions", lambda told: told["total"] == 2)
+    for task in ids:
+        await seen.state(task, "failed")
+
+
+async def test_a_worker_is_drained_undrained_and_changed(seen: Seen) -> None:
+    task = await seen.add(name="occupies", work=SLEEP)
+    await seen.state(task, "running")
+    page = await seen.at("#/workers")
+    await page.get_by_role("link", name="alpha").click()
+    await expect(page.get_by_label("Runs now", exact=True)).to_contain_text("occupies")
+    await seen.press("Drain alpha")
+    await seen.agree("Drain")
+    await seen.until("/v1/workers/alpha", lambda told: told["state"] == "draining")
+    await seen.press("Undrain alpha")
+    await seen.until("/v1/workers/alpha", lambda told: told["state"] == "up")
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Slots").fill("7")
+    await seen.dialog.get_by_label("Tags").fill("fast zone=eu-2")
+    await seen.agree("Change")
+    worker = await seen.until("/v1/workers/alpha", lambda told: told["slots"] == 7)
+    assert {"fast", "zone=eu-2", "worker=alpha"} <= set(worker["tags"])
+    await expect(seen.row("alpha").first).to_contain_text("of 7")
+    await seen.ask("/v1/tasks/delete", {"ids": [task]})
+
+
+async def test_a_service_is_seen_with_its_instances_and_deleted(seen: Seen) -> None:
+    service = {"kind": "service", "limit": 2, "slots": 0, "group": "shop", "work": SLEEP}
+    task = await seen.add(id="web", name="web", **service)
+    await seen.until(f"/v1/tasks/{task}", lambda told: told["live"] == 2)
+    page = await seen.at("#/services")
+    await page.get_by_role("link", name="shop").click()
+    await expect(page.get_by_label("Services", exact=True).first).to_contain_text("2 of 2")
+    await expect(page.get_by_label("Live actions by worker").first).to_contain_text("alpha")
+    await seen.press("Balance shop")
+    await seen.notes("even already")
+    await seen.press("Change web")
+    await seen.dialog.get_by_label("Limit").fill("1")
+    await seen.agree("Change")
+    await seen.until(f"/v1/tasks/{task}", lambda told: told["live"] == 1)
+    await seen.press("Delete web")
+    await seen.agree("Delete")
+    await seen.state(task, "deleted")
+
+
+async def test_the_cluster_tells_its_tokens_and_makes_a_link(seen: Seen) -> None:
+    page = await seen.at("#/cluster")
+    await expect(page.get_by_label("Tokens").first).to_contain_text("admin-alpha")
+    await seen.press("Make a link")
+    link = await seen.dialog.locator("code").inner_text()
+    await seen.agree("Done")
+    await seen.tab.context.clear_cookies()
+    await page.goto(link)
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    await seen.at("#/cluster")
+    async with page.expect_download() as saved:
+        await page.get_by_role("link", name="Save a backup").click()
+    assert (await saved.value).suggested_filename.endswith(".backup")
+
+
+async def test_everything_is_reached_by_the_keyboard(seen: Seen) -> None:
+    await seen.add(id="keys", tags=["never"], work=SLEEP)
+    page = await seen.at("#/tasks?q=keys")
+    await expect(seen.row("keys")).to_be_visible()
+    await page.keyboard.press("/")
+    await expect(page.get_by_role("combobox", name="Search tasks")).to_be_focused()
+    box = page.get_by_role("checkbox", name="select keys")
+    await box.focus()
+    await page.keyboard.press("Space")
+    await page.get_by_role("button", name="Delete", exact=True).focus()
+    await page.keyboard.press("Enter")
+    await expect(seen.dialog).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(seen.dialog).to_have_count(0)
+    assert (await seen.ask("/v1/tasks/keys"))["state"] == "pending"
+
+
+async def test_what_can_be_used_has_a_name(seen: Seen) -> None:
+    """For who hears the page instead of seeing it: no button, link, field or picture without words."""
+    await seen.add(id="named", tags=["never"], work=SLEEP)
+    nameless = """() => [...document.querySelectorAll('button, a, input, select, textarea, [role=img]')]
+        .filter((e) => !(e.innerText || e.getAttribute('aria-label') || e.labels?.length || e.title || '').toString().trim())
+        .map((e) => e.outerHTML)"""
+    for place in (
+        "#/",
+        "#/tasks",
+        "#/tasks/named",
+        "#/failed",
+        "#/queues",
+        "#/workers?name=alpha",
+        "#/services",
+        "#/cluster",
+    ):
+        page = await seen.at(place)
+        await expect(page.locator("main")).not_to_contain_text("reading…")
+        assert await page.evaluate(nameless) == [], place
+        assert await page.locator("h1").count() == 1
