@@ -67,6 +67,11 @@ class TaskRow:
         return self.state in WAITING
 
     @property
+    def may_want_telling(self) -> bool:
+        """Cheaper than to decode its spec: a text without the word has no such field; a long one stands elsewhere."""
+        return self.spec is None or '"notify":' in self.spec
+
+    @property
     def counted_name(self) -> str | None:
         """Under which name its actions are counted; None: under none (see tally.NameTally)."""
         if self.name is None and self.lim is None:

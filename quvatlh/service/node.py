@@ -22,7 +22,7 @@ from quvatlh.service.crew import Crew
 from quvatlh.service.door import Door
 from quvatlh.service.duties import Duties
 from quvatlh.service.explain import Explain
-from quvatlh.service.feed import EVENTS_MAX, Feed
+from quvatlh.service.feed import EVENTS_MAX, Feed, Hearer
 from quvatlh.service.fleet import Fleet
 from quvatlh.service.history import History
 from quvatlh.service.outputs import Outputs

@@ -23,7 +23,6 @@ from quvatlh.core.rows import TaskRow
 from quvatlh.core.transitions import TASK
 from quvatlh.core.turns import QUEUES, lent_by, of_class
 from quvatlh.core.unit import Unit
-from quvatlh.core.verbs.telling import may_want_telling
 
 
 def award(unit: Unit, command: Awards) -> Awarded:
@@ -231,7 +230,7 @@ def _is_plain(unit: Unit, task: TaskRow) -> bool:
         and task.expiry is None
         and task.unique_key is None
         and task.keep_ms is None
-        and not may_want_telling(task)
+        and not task.may_want_telling
         and unit.shapes.get(task.shape).avoid is None
         and unit.shapes.get(task.shape).toward is None
     )
