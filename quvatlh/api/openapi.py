@@ -126,6 +126,7 @@ _QUEUE: Final = {
     "keep_failed": _KEEP,
     "workers": _IDS,
     "class": {"type": ["string", "null"]},
+    "key_weights": {"type": "object", "additionalProperties": _COUNT, "description": "under sfq; others have 1"},
     "counts": _answer(dict.fromkeys(("scheduled", "pending", "claimed", "running", "retrying", "failed"), _COUNT)),
     "oldest_pending_at": _TIME,
     "rates": _answer(

@@ -23,6 +23,7 @@ from quvatlh.api.checks import (
     duration,
     integer,
     list_of,
+    map_of,
     named,
     object_of,
     rejected,
@@ -101,6 +102,7 @@ QUEUE_FIELDS: Final[Mapping[str, Field]] = {
     "keep_failed": Field(_keep(_PLAIN.keep_failed)),
     "workers": Field(list_of(NAME)),
     "class": Field(NAME),
+    "key_weights": Field(map_of(NAME, integer(1, WEIGHT_MAX))),
 }
 _QUEUE_DEFAULTS: Final[Json] = {
     "discipline": _PLAIN.discipline,
@@ -109,6 +111,7 @@ _QUEUE_DEFAULTS: Final[Json] = {
     "keep": {"age_ms": _PLAIN.keep.age_ms, "count": _PLAIN.keep.count},
     "keep_failed": {"age_ms": _PLAIN.keep_failed.age_ms, "count": _PLAIN.keep_failed.count},
     "workers": list(_PLAIN.workers),
+    "key_weights": {},
 }
 """Of those that cannot be without a value."""
 
@@ -218,6 +221,7 @@ _SHAPES: Final[Mapping[str, Callable[[Json], Any]]] = {
     "rate": lambda rate: rate_text(rate["count"], rate["per_ms"]),
     "unique": shapes.unique,
     "retry": shapes.retry,
+    "key_weights": dict,
 }
 
 

@@ -97,6 +97,7 @@ Examples:
 @click.option("--burst", metavar="INT", help="Starts that the rate saves up. [default: a second's]")
 @click.option("--weight", metavar="INT", help="Its share beside other queues. [default: 1]")
 @click.option("--discipline", metavar="D", help="Who is next: priority, fifo, sfq, or a plug-in. [default: priority]")
+@click.option("--key-weights", metavar="K=INT,..", help="Shares of keys under sfq, as acme=3,beta=2. [default: 1 each]")
 @click.option("--class", "class_", metavar="C", shell_complete=completing("classes"), help="Class that it belongs to.")
 @click.option("--workers", metavar="P,Q", help="Patterns of workers that may take from it. [default: *]")
 @click.option(
@@ -144,6 +145,8 @@ def _changes(named: Mapping[str, str], before: Json) -> Json:
     for field, text in named.items():
         if field == "workers":
             changes[field] = None if text == NONE else [word for word in text.split(",") if word]
+        elif field == "key_weights":
+            changes[field] = None if text == NONE else _weights(text)
         elif field == "class_":
             changes["class"] = None if text == NONE else text
         elif field not in _PART_OF:
@@ -155,6 +158,13 @@ def _changes(named: Mapping[str, str], before: Json) -> Json:
                 parts[part] = _PARTS.get(field, value_of)(named[field])
         changes[whole] = _without(parts, whole, named)
     return changes
+
+
+def _weights(text: str) -> dict[str, Any]:
+    pairs = [pair.rpartition("=") for pair in text.split(",") if pair]
+    if not all(key and weight for key, _, weight in pairs):
+        raise click.UsageError(f"--key-weights: {plain(text)} is not KEY=INT,..")
+    return {key: value_of(weight) for key, _, weight in pairs}
 
 
 _PART_OF = {

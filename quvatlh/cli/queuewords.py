@@ -83,6 +83,8 @@ def _rules(one: Json) -> Iterator[tuple[str, str]]:
     for field, label in (("limit", "limit"), ("limit_per_key", "per key"), ("limit_per_worker", "per worker")):
         if one[field] is not None:
             yield label, f"{one[field]:,} at once"
+    if one["key_weights"]:
+        yield "key weights", plain(", ".join(f"{key}={weight}" for key, weight in one["key_weights"].items()))
     if one["rate"] is not None:
         yield "rate", one["rate"] + ("" if one["burst"] is None else f", burst {one['burst']}")
     if one["class"] is not None:
