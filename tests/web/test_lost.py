@@ -86,3 +86,26 @@ async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path
         await page.get_by_role("dialog").get_by_role("button", name="Move", exact=True).click()
         await expect(page.locator(".timeline")).to_contain_text(f"began on {target}")
         assert tab.errors == []
+
+
+async def test_a_group_is_evened_out_after_its_plan_was_shown(tmp_path: Path) -> None:
+    async with daemons(tmp_path, QUVATLH_WORKER_SLOTS="2") as cluster, browser.chromium() as chromium:
+        master, others = await asyncio.to_thread(master_of, cluster)
+        for node in others:
+            await asyncio.to_thread(asked, master, f"/v1/workers/{node.name}/drain", {})
+        tasks = [{"id": f"heavy-{n}", "group": "heavy", "work": {"command": ["sleep", "60"]}} for n in range(2)]
+        await asyncio.to_thread(asked, master, "/v1/events", {"event": "ADD", "tasks": tasks})
+        async with browser.tab(chromium) as tab:
+            await entered(tab, master)
+            page = tab.page
+            await page.goto(f"http://{master.place.client}/#/services?group=heavy")
+            spread = page.get_by_label("Live actions by worker", exact=True).first
+            await expect(spread.get_by_role("row").filter(has_text=master.name)).to_contain_text("2")
+            for node in others:
+                await asyncio.to_thread(asked, master, f"/v1/workers/{node.name}/undrain", {})
+            await page.get_by_role("button", name="Balance heavy").click()
+            await expect(page.get_by_role("dialog").get_by_role("row").filter(has_text="heavy-")).to_have_count(1)
+            await page.get_by_role("button", name="Make 1 move").click()
+            await expect(spread.get_by_role("row").filter(has_text=master.name)).to_contain_text("1")
+            await expect(spread.get_by_role("row")).to_have_count(3)  # the head, and two workers
+            assert tab.errors == []

@@ -48,6 +48,7 @@ export function read(line) {
     const week = weekday === "*" ? "" : `on ${part(weekday, "day", DAYS, 0, 7)}`;
     const months = month === "*" ? "" : `in ${part(month, "month", MONTHS, 1, 12)}`;
     const either = days && week ? `${days} or ${week}` : days || week;
+    if (!either && !months && time.startsWith("at ")) return `every day ${time}`;
     return [time, either, months].filter(Boolean).join(", ");
   } catch {
     return "";
