@@ -2,7 +2,7 @@
 
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
-import { count, plural, short, span, spanMs } from "../lib/format.js";
+import { count, short, span, spanMs } from "../lib/format.js";
 import { ask, attempt, bar, button, card, confirm, empty, own, state, table, waiting, when } from "../lib/parts.js";
 import { to } from "../lib/router.js";
 import { CLASS, QUEUE, changes, filled } from "../lib/settings.js";

@@ -2,7 +2,7 @@
 
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
-import { count, moment, plural, title, took, work } from "../lib/format.js";
+import { count, plural, title, took, work } from "../lib/format.js";
 import { STATES, button, empty, own, state, table, waiting, when } from "../lib/parts.js";
 import { KEYS, match, parse, wordAt, write } from "../lib/query.js";
 import { to } from "../lib/router.js";

@@ -3,7 +3,7 @@
 import * as api from "../lib/api.js";
 import { spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
-import { count, title, took } from "../lib/format.js";
+import { title, took } from "../lib/format.js";
 import { ask, attempt, bar, button, card, confirm, empty, listed, own, pairs, state, table, waiting } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
