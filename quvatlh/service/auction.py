@@ -290,7 +290,7 @@ class Auction:
     def _refused(self, awards: Sequence[c.Award], answer: Answer) -> None:
         if isinstance(answer, Awarded) and answer.refused:
             self._passed.update(awards[n].task for n in answer.refused if n < len(awards))
-            if any(why in {"rate", "session", "worker"} for why in answer.refused.values()):
+            if any(why in {"rate", "class", "session", "worker"} for why in answer.refused.values()):
                 asyncio.get_running_loop().call_later(AGAIN_S, self._look_again)
 
     async def _hand_out(self, served: list[ClaimBid]) -> None:

@@ -171,7 +171,12 @@ class _Round:
         """Its shape alone, and nothing behind it; nothing where it cannot be placed."""
         db = self._field.db
         firsts = [row for number in shapes for row in market.ready_tasks(db, view.name, number, limit=1)]
-        head = min(firsts, key=lambda row: (row.rank, row.seq), default=None)
+        fair = view.settings.discipline == FAIR
+
+        def place(row: TaskRow) -> tuple[int, int]:
+            return max(row.rank, self._holds.start_tag(row)) if fair else row.rank, row.seq
+
+        head = min(firsts, key=place, default=None)
         if head is None:
             return {}
         entrants = self._entrants(view, head.shape, shapes[head.shape], head)
