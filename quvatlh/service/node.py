@@ -13,7 +13,6 @@ from typing import Any
 from quvatlh.codec import Values
 from quvatlh.core.disciplines import Discipline
 from quvatlh.core.model import Adapter, WorkerFacts
-from quvatlh.core.plugins import DISCIPLINES
 from quvatlh.ports import Clock, Entropy, Executor, Judge, Log, Peers, Sender
 from quvatlh.service import tokens
 from quvatlh.service.balancing import Balancing
@@ -27,6 +26,7 @@ from quvatlh.service.fleet import Fleet
 from quvatlh.service.history import History
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
+from quvatlh.service.placer import told_of
 from quvatlh.service.placing import Strategy
 from quvatlh.service.pool import Principal
 from quvatlh.service.presence import Presence
@@ -218,9 +218,7 @@ class Node:
 
     def _make_workplace(self, world: World) -> Workplace:
         options, directory = self._options, world.log.node_id
-        machine = {**options.machine, "node_id": directory}
-        if options.disciplines:
-            machine[DISCIPLINES] = {name: each.version for name, each in sorted(options.disciplines.items())}
+        machine = {**options.machine, "node_id": directory, **told_of(options.disciplines)}
         facts = WorkerFacts(
             options.name, "node", options.tags, options.adapters, options.slots, options.queues, machine
         )

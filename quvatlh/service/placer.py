@@ -36,6 +36,12 @@ _WAKES: Final = frozenset({"task.added", "task.ready", "task.relocated", "task.u
 _FACTS: Final = msgspec.json.Decoder(WorkerFacts)
 
 
+def told_of(disciplines: Mapping[str, Discipline]) -> dict[str, dict[str, str]]:
+    """The fact about them, if there are any."""
+    versions = {name: each.version for name, each in sorted(disciplines.items())}
+    return {DISCIPLINES: versions} if versions else {}
+
+
 class Placer:
     """A Hearer; `run` is a duty of the master, `announce` of every node. Without plug-ins it costs a look at the start."""
 
@@ -73,7 +79,7 @@ class Placer:
 
     async def announce(self) -> None:
         """What it has, if its worker's facts say otherwise."""
-        mine = {name: each.version for name, each in sorted(self._disciplines.items())}
+        mine = told_of(self._disciplines).get(DISCIPLINES, {})
         while True:
             facts = self._facts()
             if facts is not None and facts.facts.get(DISCIPLINES, {}) == mine:
