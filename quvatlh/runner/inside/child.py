@@ -233,6 +233,7 @@ class Child:
         try:
             function = self._function(message["call"])
             _tell_environment(message)
+            context.began_s = time.perf_counter()  # what is imported for the first call is not how long its like takes
             self._alone = context
             try:
                 return function(*message.get("args", ()), **message.get("kwargs", {}))
