@@ -306,6 +306,8 @@ class Pool:
     def _answered(self, child: Child, said: lines.Said) -> None:
         run = child.given[said.id]
         run.began_ms = said.began or run.began_ms
+        if not child.is_python:  # it was written before the answer was, and nobody else reads it
+            self._wrote_beside(run, child.wrote())
         error, result = ending.outcome(said, run)
         child.done += 1
         if said.ms is not None:
