@@ -129,10 +129,10 @@ class Keeping(Running):
         await self._close()
         await self._world.copy_lane.run(lambda: self._data.publish(path))
         await self._open(path)
+        for listener in self._listeners:  # in this turn: the next one may apply what follows
+            listener.reset(index)
         self._note("snapshot in force", index=index, term=term)
         await self._world.copy_lane.run(self._data.sweep)
-        for listener in self._listeners:
-            listener.reset(index)
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ class Watch:
 
     def applied(self, box: AnyBox, entry: Entry, results: Sequence[object]) -> None: ...
 
+    def skipped(self, box: AnyBox, last: int, index: int) -> None: ...
+
     def noted(self, box: AnyBox, event: str) -> None: ...
 
 
@@ -56,15 +58,19 @@ class _Listener:
     def __init__(self, box: AnyBox, watch: Watch) -> None:
         self._box = box
         self._watch = watch
+        self._last = 0
 
     def applied(self, entry: Entry, results: Sequence[object]) -> None:
+        if self._last and entry.index != self._last + 1:
+            self._watch.skipped(self._box, self._last, entry.index)
+        self._last = entry.index
         self._watch.applied(self._box, entry, results)
 
     def role_changed(self, role: Any) -> None:
         pass
 
     def reset(self, index: int) -> None:
-        pass
+        self._last = index
 
 
 class Box(ABC, Generic[M, K]):

@@ -66,6 +66,9 @@ class Judge(Watch):
         if known is not None:
             self._applied_again(box, entry, results)
 
+    def skipped(self, box: AnyBox, last: int, index: int) -> None:
+        raise Violation(f"{box.name} tells of entry {index} after {last}, and not of the snapshot between")
+
     def _first_applied(self, box: AnyBox, entry: Entry, results: Sequence[object]) -> None:
         """What it means, a world's own judge knows; nobody has applied this index before."""
 

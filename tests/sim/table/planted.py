@@ -1,6 +1,15 @@
 """Faults on purpose in the table, the services and what they promise; found by the world of tasks.
 
-As in planted.py: each takes one remedy away, by name.
+As in planted.py: each takes one remedy away, by name; where another remedy hides it, that one too, and the fault says which.
+
+One that is named in the contract is not here: a master that counts leases from its election, not from the shortest election
+time (0.3 s) after it. No run can show it, since three others stand before it. A beat that renews was answered by the old
+master while it held the leadership lease, of 0.9 * 0.3 s from when a majority's answers were *asked* for; the voters elect
+nobody for 0.3 s from when they were asked, unless its process is gone or it has handed over, and then it answers nobody any
+more. So at the election, at e, each worker counts its lease from s < e - 0.03 s, and ends
+the action by s + L; the new master, counting from e alone, waits until e + 1.002 L + 0.3 s. It would still be 0.33 s late, less
+what two clocks differ in (0.002 L), and what a kill takes. Planted instead is what the count is there for:
+`new-master-takes-who-is-unheard-for-silent`.
 """
 
 from __future__ import annotations
