@@ -29,7 +29,8 @@ class Maker:
         # Half of them with actions that outlast most leases, so that an owner too many would be met.
         self._longest_ms = rng.choice([50, 1500, 10_000, 20_000])
         self._special = rng.choice([0.2, 0.5, 0.9])
-        self._leases_ms: list[int | None] = rng.choice([[None], [1000, 1000, None], [1000, 5000], [None, 8000]])
+        leases: list[tuple[int | None, ...]] = [(None,), (1000, 1000, None), (1000, 5000), (None, 8000)]
+        self._leases_ms = rng.choice(leases)
 
     def tasks(self, op: int) -> list[NewTask]:
         return [self._task(op, place) for place in range(self._rng.choice([1, 1, 1, 2, 4]))]
