@@ -197,7 +197,7 @@ class ReloadAnswer(Struct, frozen=True, array_like=True):
 
 
 class HeardAsk(Struct, frozen=True, array_like=True):
-    """What the master has heard of a task from workers' policies, and what it knows of its queue's pace."""
+    """What the master has heard of a task from workers' policies, and of its queue from pull workers."""
 
     task: Serial
     queue: Name
@@ -206,8 +206,6 @@ class HeardAsk(Struct, frozen=True, array_like=True):
 class HeardAnswer(Struct, frozen=True, array_like=True):
     verdicts: dict[str, Offer]
     """By worker."""
-    run_ms: float | None = None
-    """About how long tasks of the queue run; None: too few have."""
     silent: tuple[str, ...] = ()
     """Workers that the master has not heard of late, whatever the table says yet."""
     claims: dict[str, int] = {}

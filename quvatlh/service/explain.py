@@ -1,7 +1,7 @@
 """Why a task does not run yet, worker by worker: what the tables know, and what the master alone has heard.
 
-The tables are read here; verdicts of policies and the pace of the queue are asked of the master, once. Without an answer
-they are missing, and everything else is told all the same. No policy is asked by explaining.
+The tables are read here; verdicts of policies are asked of the master, once. Without an answer they are missing, and
+everything else is told all the same. No policy is asked by explaining.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from quvatlh.core import market, queries
 from quvatlh.core.views import ExplainFacts, WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
 from quvatlh.service import asks
+from quvatlh.service.forecast import UNTIL_A_TIME, Standing
 from quvatlh.service.offers import Book
-from quvatlh.service.pace import Pace
 from quvatlh.service.placing import unfit
 from quvatlh.service.pool import Call, Json
 from quvatlh.service.presence import Presence
@@ -61,7 +61,6 @@ class Explain:
         reads: Reads,
         presence: Presence,
         book: Book,
-        pace: Pace,
         clock: Clock,
     ) -> None:
         self._log = log
@@ -70,7 +69,6 @@ class Explain:
         self._reads = reads
         self._presence = presence
         self._book = book
-        self._pace = pace
         self._clock = clock
         self.claims: Callable[[str], dict[str, int]] = lambda _queue: {}
         """The master's own: room of the claims of pull workers that wait for something of a queue."""
@@ -93,8 +91,18 @@ class Explain:
             "position": facts.position,
             "holders": list(facts.holders),
             "workers": [each._asdict() for each in said],
-            "eta": _eta(facts, said, workers, heard, now_ms),
+            "eta": self._eta(facts, said, workers, now_ms),
         }
+
+    def _eta(
+        self, facts: ExplainFacts, said: Sequence[Said], workers: Sequence[WorkerView], now_ms: int
+    ) -> dict[str, Any] | None:
+        """By the slots of who may run it; None where nobody can know."""
+        able = {each.name for each in said if each.verdict in {"slots", "would_run"}}
+        if not able or set(facts.held_by) - UNTIL_A_TIME:
+            return None
+        free = sum(max(0, each.facts.slots - each.slots_taken) for each in workers if each.name in able)
+        return self._reads.forecast.eta(facts.task.row, Standing(facts.queue, free), facts.position, now_ms)
 
     # --- the master's part ---
 
@@ -114,8 +122,8 @@ class Explain:
 
     def _tell(self, ask: asks.HeardAsk) -> asks.HeardAnswer:
         silent = [name for name in self._presence.workers() if self._presence.is_silent(name)]
-        verdicts, run_ms = dict(self._book.verdicts(ask.task)), self._pace.run_ms(ask.queue)
-        return asks.HeardAnswer(verdicts, run_ms, tuple(silent), self.claims(ask.queue))
+        verdicts = dict(self._book.verdicts(ask.task))
+        return asks.HeardAnswer(verdicts, tuple(silent), self.claims(ask.queue))
 
     async def _asked(self, _asker: str, body: bytes) -> bytes:
         return asks.HEARD_ANSWER.encode(self._tell(asks.HEARD_ASK.decode(body)))
@@ -253,22 +261,3 @@ def _in(ms: int) -> str:
         if ms >= size:
             return f"in {ms / size:.3g} {unit}"
     return f"in {ms / 1000:.3g} s"
-
-
-def _eta(
-    facts: ExplainFacts, said: Sequence[Said], workers: Sequence[WorkerView], heard: asks.HeardAnswer, now_ms: int
-) -> dict[str, Any] | None:
-    """From the pace of the queue and the slots of who may run it; None where nobody can know."""
-    if set(facts.held_by) - {"schedule", "retry", "rest", "rate"}:
-        return None
-    begins = now_ms if facts.until is None else max(now_ms, facts.until)
-    able = {each.name for each in said if each.verdict in {"slots", "would_run"}}
-    if not able:
-        return None
-    if any(each.verdict == "would_run" for each in said) and not facts.position:
-        return {"at_ms": begins, "low_ms": begins, "high_ms": begins + 1000}
-    slots = sum(worker.facts.slots for worker in workers if worker.name in able)
-    if heard.run_ms is None or facts.position is None or slots == 0:
-        return None
-    wait_ms = int((facts.position + 1) * heard.run_ms / slots)
-    return {"at_ms": begins + wait_ms, "low_ms": begins + wait_ms // 2, "high_ms": begins + 2 * wait_ms}

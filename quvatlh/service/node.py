@@ -212,6 +212,7 @@ class Node:
             self.presence,
             self.seats,
             *duties.hearers,
+            reads.forecast,
             self.tree,
             traffic,
         )
@@ -230,7 +231,7 @@ class Node:
         bulks = Bulks(log, peers, self.door, reads, self.tree, world.entropy)
         sources = Sources(world.judge)
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
-        explain = Explain(log, peers, state, reads, self.presence, duties.book, duties.pace, clock)
+        explain = Explain(log, peers, state, reads, self.presence, duties.book, clock)
         explain.claims = duties.pulls.offered
         return NodePool(
             reads,

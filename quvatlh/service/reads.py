@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from quvatlh import ports
-from quvatlh.core import pages, queries, views
+from quvatlh.core import market, pages, queries, views
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import FINISHED
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.rows import json_list
-from quvatlh.core.views import ActionView, TaskView
+from quvatlh.core.views import ActionView, ExplainFacts, TaskView
 from quvatlh.ports import Clock, Log
 from quvatlh.service import asks, records, tails
 from quvatlh.service.answers import problem
 from quvatlh.service.door import Door
 from quvatlh.service.feed import Feed
+from quvatlh.service.forecast import UNTIL_A_TIME, Forecast, Standing
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.pool import (
     Call,
@@ -58,13 +59,27 @@ class Reads:
         self._feed = feed
         self._outputs = outputs
         self._clock = clock
+        self.forecast = Forecast(clock)
 
     # --- lists ---
 
     async def tasks(self, call: Call, query: TaskQuery) -> Page:
         sort = f"{'-' if query.descending else ''}{query.sort}"
         page = await self._list(call, query.wanted, sort, query.limit, query.cursor)
-        return Page([records.task(view) for view in page.items], page.cursor, page.total)
+        items = [records.task(view) for view in page.items]
+        if query.eta:
+            await self._foretell(page.items, items)
+        return Page(items, page.cursor, page.total)
+
+    async def _foretell(self, views: Sequence[TaskView], items: Sequence[Json]) -> None:
+        """By the counters of their queues: to count who is before each would take longer than the list."""
+        names = {view.row.queue for view in views if not view.row.finished}
+        now_ms = self._now_ms()
+        standings = await self.read(None, lambda db: _standings(db, names, now_ms))
+        for view, item in zip(views, items, strict=True):
+            standing = standings.get(view.row.queue)
+            if standing is not None:
+                item["eta"] = self.forecast.eta(view.row, standing, None, now_ms)
 
     async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Groups:
         """In reads that are short each, one after the other: what changes meanwhile may count as before or as after."""
@@ -127,9 +142,24 @@ class Reads:
         finally:
             watch.close()
         record = records.task(view)
+        if not view.row.finished:
+            record["eta"] = await self._eta(task_id)
         if payload is not None:
             record |= {"payload": payload[0], "payload_json": payload[1]}
         return record
+
+    async def _eta(self, task_id: str) -> Json | None:
+        """By its place, where that can be counted."""
+        now_ms = self._now_ms()
+
+        def query(db: sqlite3.Connection) -> tuple[ExplainFacts, Standing] | None:
+            facts = market.explain_facts(db, task_id, now_ms)
+            return None if facts is None else (facts, Standing(facts.queue, _free(db)))
+
+        found = await self.read(None, query)
+        if found is None or set(found[0].held_by) - UNTIL_A_TIME:
+            return None
+        return self.forecast.eta(found[0].task.row, found[1], found[0].position, now_ms)
 
     async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
         def query(db: sqlite3.Connection) -> tuple[TaskView | None, list[ActionView]]:
@@ -161,7 +191,7 @@ class Reads:
         return found
 
     async def unknown(self, task_id: str) -> Rejected:
-        now_ms = max(self._clock.wall_ms(), self._state.time_ms)
+        now_ms = self._now_ms()
         gone = await self.read(None, lambda db: queries.is_gone(db, task_id, now_ms))
         if gone:
             return Rejected("gone", f"task {task_id} is over, and not listed any more")
@@ -275,9 +305,23 @@ class Reads:
             except ports.LogError as error:
                 raise problem(error) from error
 
+    def _now_ms(self) -> int:
+        return max(self._clock.wall_ms(), self._state.time_ms)
+
     def _budget(self) -> pages.OutOfTime:
         ends = self._clock.boot() + PAGE_S
         return lambda: self._clock.boot() > ends
+
+
+def _standings(db: sqlite3.Connection, names: Iterable[str], now_ms: int) -> dict[str, Standing]:
+    free = _free(db)
+    return {view.name: Standing(view, free) for name in names for view in queries.queues(db, now_ms, name)}
+
+
+def _free(db: sqlite3.Connection) -> int:
+    """Slots of workers that take work."""
+    up = (view for view in queries.workers(db) if view.state == "up")
+    return sum(max(0, view.facts.slots - view.slots_taken) for view in up)
 
 
 def _has_come(view: TaskView) -> bool:

@@ -98,6 +98,7 @@ class Status:
             Metric("disk_free_bytes", "gauge", "Free on the disk of the data directory", [({}, own.free_bytes)]),
             Metric("disk_reserve_bytes", "gauge", "ADDs are refused below it", [({}, own.reserve_bytes)]),
         ]
+        found += self._reads.forecast.metrics()
         if self._state.is_open:
             sql = "SELECT b, sum(n) FROM tally WHERE scope = 'state' GROUP BY b"
             rows = self._state.db.execute(sql).fetchall()

@@ -34,6 +34,7 @@ READY_S = 120.0
 KINDS = {
     "newest": "",
     "newest, the page after": "cursor",
+    "newest, with eta": "eta=1",
     "oldest": "sort=created_at",
     "state=pending": "state=pending",
     "state=running": "state=running",
@@ -117,7 +118,16 @@ class Table:
         found = (await self._ask("gets", paths=list(paths.values()), times_each=PAGES_EACH))["paths"]
         for what, path in paths.items():
             self._add(f"page, {what}", **found[path])
+        await self._one(first["items"][0]["id"])
         self._add("pages, all of them", p99_ms=max(each["p99_ms"] for each in found.values()), **await self._stall_ms())
+
+    async def _one(self, newest: str) -> None:
+        """The two ends of the queue: with eta and place."""
+        oldest = (await self._node.get("/v1/tasks?limit=1&sort=created_at"))["items"][0]["id"]
+        for where, task_id in (("newest", newest), ("oldest", oldest)):
+            for what, path in (("task", f"/v1/tasks/{task_id}"), ("explain", f"/v1/tasks/{task_id}/explain")):
+                found = (await self._ask("gets", paths=[path], times_each=PAGES_EACH))["paths"][path]
+                self._add(f"{what}, {where}", **found)
 
     async def _restarts(self) -> None:
         for what, end in (("a stop", self._node.stop), ("kill -9", self._node.kill)):

@@ -1,0 +1,197 @@
+"""When a waiting task will start, with a range, and how wrong that was the last times.
+
+Told by any node from what it has itself: the counters of the queue, its live actions, and how long such actions run lately,
+as the feed tells it. A queue gives away live/run tasks in a unit of time, whatever it is that bounds it (slots, limits, what
+other queues take), so a task with n before it waits about n * run / live. What a task waits for beyond its turn (a pause, a
+limit that is full, no worker that may have it) is said by explain; then there is no estimate, or a late one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from quvatlh.core.events import Event
+from quvatlh.core.limits import TIME_MS_MAX
+from quvatlh.core.rows import TaskRow
+from quvatlh.core.views import QueueView
+from quvatlh.ports import Clock, Role
+from quvatlh.service.pool import Json, Metric
+
+QUEUES_MAX: Final = 1000
+WATCHED_MAX: Final = 256
+"""Tasks whose runs are timed at once, and as many whose start was foretold."""
+TRUSTED_AFTER: Final = 3
+WEIGHT: Final = 8
+"""A run counts for an eighth."""
+ERRORS_KEPT: Final = 512
+RANGED_AFTER: Final = 20
+"""Predictions that came true or did not, before the range is made of them."""
+LONG_S: Final = 60.0
+FREE_MS: Final = 1000
+"""A task that is next, with a slot free for it, starts within this."""
+LOW, HIGH = 0.5, 2.0
+"""The range as a share of the wait, until errors were measured."""
+UNTIL_A_TIME: Final = frozenset({"schedule", "retry", "rest", "rate"})
+"""What may hold a task and still lets its start be foretold."""
+_ENDS: Final = frozenset({"task.succeeded", "task.failed", "task.retrying"})
+_LOST: Final = frozenset({"task.deleted", "task.relocated", "task.ready", "action.ended"})
+
+
+class Standing(NamedTuple):
+    """What the tables say of a queue at one instant."""
+
+    queue: QueueView
+    free: int
+    """Slots of workers that are up, and that nothing is in."""
+
+
+@dataclass(slots=True)
+class _Known:
+    run_ms: float
+    runs: int = 1
+
+
+class Forecast:
+    """A feed.Hearer on every node."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._runs: OrderedDict[int, float] = OrderedDict()
+        """Task (seq) -> when its action was awarded, by the boot clock."""
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._told: OrderedDict[int, tuple[float, float]] = OrderedDict()
+        """Task -> when its wait was foretold, and how long, in ms."""
+        self._errors_ms: deque[float] = deque(maxlen=ERRORS_KEPT)
+        self._shares: deque[float] = deque(maxlen=ERRORS_KEPT)
+        """What came of a wait, as a share of what was foretold."""
+        self.foretold = 0
+
+    def eta(self, row: TaskRow, standing: Standing, place: int | None, now_ms: int) -> Json | None:
+        """Of a task that waits; `place` is how many are before it, None where nobody has counted."""
+        if row.live or not (row.waiting or row.due_at is not None):
+            return None
+        due = max(now_ms, row.due_at or 0)
+        wait = 0.0 if row.due_at is not None and row.due_at > now_ms else self._wait_ms(row, standing, place, now_ms)
+        if wait is None or standing.queue.settings.paused:
+            return None
+        low, high = self._range()
+        if row.due_at is None and wait > FREE_MS:
+            self._foretell(row.seq, wait)
+        return {
+            "at_ms": min(due + round(wait), TIME_MS_MAX),
+            "low_ms": min(due + round(wait * low), TIME_MS_MAX),
+            "high_ms": min(due + round(wait * high) + FREE_MS, TIME_MS_MAX),
+        }
+
+    def _wait_ms(self, row: TaskRow, standing: Standing, place: int | None, now_ms: int) -> float | None:
+        queue = standing.queue
+        before = _guessed(row, queue, now_ms) if place is None else place
+        by_rate = _by_rate(queue, before, now_ms)
+        limit = queue.settings.limit
+        room = max(0, standing.free if limit is None else min(standing.free, limit - queue.live))
+        if before < room:
+            return by_rate
+        known = self._known.get(row.queue)
+        if known is None or known.runs < TRUSTED_AFTER:
+            return None
+        return max(by_rate, (before + 1 - room) * known.run_ms / max(1, queue.live, room))
+
+    def _range(self) -> tuple[float, float]:
+        """So that nine of ten of the last starts fell into it, on either side of it one in twenty."""
+        if len(self._shares) < RANGED_AFTER:
+            return LOW, HIGH
+        shares = sorted(self._shares)
+        return min(1.0, shares[len(shares) // 20]), max(1.0, shares[-1 - len(shares) // 20])
+
+    def _foretell(self, seq: int, wait_ms: float) -> None:
+        """The first word counts; those that have waited longest for theirs to come true make room."""
+        if seq not in self._told:
+            if len(self._told) == WATCHED_MAX:
+                self._told.popitem(last=False)
+            self._told[seq] = (self._clock.boot(), wait_ms)
+
+    def metrics(self) -> Sequence[Metric]:
+        errors = sorted(self._errors_ms)
+        at = [({"quantile": f"{part}"}, _quantile(errors, part) / 1000) for part in (0.5, 0.9, 0.99)]
+        return [
+            Metric(
+                "eta_error_seconds", "gauge", "Between foretold and real starts, of the last 512", at if errors else []
+            ),
+            Metric("eta_foretold_total", "counter", "Starts that were foretold and came", [({}, self.foretold)]),
+        ]
+
+    # --- a Hearer ---
+
+    def heard(self, _index: int, events: Sequence[Event]) -> None:
+        """Few of many are timed: those that fit."""
+        runs = self._runs
+        for event in events:
+            seq = event.seq
+            if event.kind == "task.claimed":
+                if len(runs) < WATCHED_MAX or self._make_room():
+                    runs[seq] = self._clock.boot()
+                if seq in self._told:
+                    self._came_true(seq)
+            elif seq in runs and event.kind in _ENDS:
+                self._learn(event.queue, (self._clock.boot() - runs.pop(seq)) * 1000)
+            elif event.kind in _LOST:
+                runs.pop(seq, None)
+                if event.kind == "task.deleted":
+                    self._told.pop(seq, None)
+
+    def role_changed(self, _role: Role) -> None:
+        pass
+
+    def reset(self, _index: int) -> None:
+        self._runs.clear()
+        self._told.clear()
+
+    def _make_room(self) -> bool:
+        """A run that goes on for so long makes room for another."""
+        if self._clock.boot() - next(iter(self._runs.values())) < LONG_S:
+            return False
+        self._runs.popitem(last=False)
+        return True
+
+    def _came_true(self, seq: int) -> None:
+        told_at, wait_ms = self._told.pop(seq)
+        waited_ms = (self._clock.boot() - told_at) * 1000
+        self._errors_ms.append(abs(waited_ms - wait_ms))
+        self._shares.append(waited_ms / wait_ms)
+        self.foretold += 1
+
+    def _learn(self, queue: str, run_ms: float) -> None:
+        known = self._known.get(queue)
+        if known is None:
+            while len(self._known) >= QUEUES_MAX:
+                self._known.popitem(last=False)
+            self._known[queue] = _Known(run_ms)
+            return
+        known.runs += 1
+        known.run_ms += (run_ms - known.run_ms) / WEIGHT
+        self._known.move_to_end(queue)
+
+
+def _by_rate(queue: QueueView, before: float, now_ms: int) -> float:
+    """What the queue's rate alone makes of it."""
+    rate = queue.settings.rate
+    if rate is None or queue.rate_free_at is None or queue.rate_free_at <= now_ms:
+        return 0.0
+    return queue.rate_free_at - now_ms + before * rate.per_ms / rate.count
+
+
+def _guessed(row: TaskRow, queue: QueueView, now_ms: int) -> float:
+    """How many of its queue are before it, by its age among theirs: as if they had come evenly. Of those that came at once
+    nobody knows: half of them."""
+    others = max(0, queue.counts.get("pending", 0) - 1)
+    oldest = row.created_at if queue.oldest_pending_at is None else queue.oldest_pending_at
+    if row.created_at <= oldest:
+        return others / 2
+    return others * min(1.0, (row.created_at - oldest) / max(1, now_ms - oldest))
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0.0
