@@ -82,6 +82,11 @@ class _Plan:
             home = number[piece.at]
             able = frozenset({home, *(number[name] for name in piece.able if name in number)})
             self._put(_Kind(home, home, able), piece.id)
+        self._room = [
+            None if place.room is None else max(place.room, count)
+            for place, count in zip(self._places, self._count, strict=True)
+        ]
+        """What was planned away may be planned back: it is there."""
         whole = lcm(*(max(1, place.slots) for place in self._places)) if self._places else 1
         self._unit = [whole // max(1, place.slots) for place in self._places]
         self._heavy = 2 * len(pieces) + 1
@@ -147,7 +152,8 @@ class _Plan:
         scale = self._heavy * self._unit[n]
         if source == _POOL:
             return _Edge(-scale * (2 * (count + place.fixed) - 1), None) if count else None
-        if place.room is not None and count >= place.room:
+        room = self._room[n]
+        if room is not None and count >= room:
             return None
         return _Edge(scale * (2 * (count + place.fixed) + 1), None)
 

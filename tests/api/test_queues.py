@@ -25,6 +25,7 @@ UNSET: dict[str, Any] = {
     "keep_failed": {"age": "30d", "count": 1_000_000},
     "workers": ["*"],
     "class": None,
+    "key_weights": {},
 }
 GIVEN: dict[str, Any] = {
     "discipline": "sfq",
@@ -40,6 +41,7 @@ GIVEN: dict[str, Any] = {
     "keep": {"age": "2h", "count": 50},
     "keep_failed": {"age": "7d", "count": 1_000_000},
     "workers": ["mail-*"],
+    "key_weights": {"acme_ms": 3},
 }
 
 

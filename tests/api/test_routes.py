@@ -312,6 +312,7 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("PATCH", "/v1/workers/one", {"slots": -1}, 400, "invalid", "slots must be a whole number from 0"),
     ("PATCH", "/v1/workers/one", {"slot": 1}, 400, "unknown_field", "did you mean slots?"),
     ("POST", "/v1/workers/two/drain", None, 404, "not_found", "there is no worker two"),
+    ("POST", "/v1/workers/two/reload", None, 404, "not_found", "there is no worker two"),
     ("POST", "/v1/workers/two/undrain", None, 404, "not_found", "there is no worker two"),
     ("GET", "/v1/policies?x=1", None, 400, "unknown_field", "x is not a known parameter"),
     ("GET", "/v1/policies/p", None, 404, "not_found", "there is no policy p"),

@@ -6,7 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quvatlh.core.evening import Piece, Place, Shift, even
@@ -62,8 +62,16 @@ def loads(draw: st.DrawFn) -> tuple[list[Piece], dict[str, Place]]:
     return pieces, places
 
 
+_FULL = (
+    [Piece(f"p{n}", "a" if n < 2 else "c", frozenset(WORKERS)) for n in range(5)],
+    {"a": Place(4, 2, 0), "b": Place(4, 0, 0), "c": Place(4, 1, None), "d": Place(4, 0, None)},
+)
+"""A worker that could take nothing more, and may keep what it has."""
+
+
 @settings(max_examples=400, deadline=None)
 @given(loads())
+@example(_FULL)
 def test_no_other_placement_is_more_even_and_none_as_even_takes_fewer_moves(
     given_: tuple[list[Piece], dict[str, Place]],
 ) -> None:
