@@ -20,6 +20,8 @@ class Electing(Part):
     def __init__(self, *arguments: Any) -> None:
         self._by_hand_over = False
         """The campaign under way was ordered by the master."""
+        self._ordered_term = 0
+        """In which the master of then told this node to take over."""
         super().__init__(*arguments)
 
     def may_campaign(self) -> bool:
@@ -84,6 +86,7 @@ class Electing(Part):
 
     def _on_take_over(self, link: Link, term: int) -> None:
         if self._may_vote():
+            self._ordered_term = term
             self.deliver(link.node_id, {"type": "timeout_now", "term": term})
 
     def _on_stale(self, link: Link, term: int) -> None:

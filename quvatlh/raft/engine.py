@@ -140,6 +140,8 @@ class Engine(Following, Leading, Electing):
         ):
             self._host.note("majority lost", term=self.term())
             self.give_up()
+        if self.transfer_asked() and self._ordered_term != self.term():
+            self.forget_transfer()  # it passes the promises to the master of that term, and to no later one
         self.look()
         self._journal.guard_index = max(self._journal.guard_index, self.commit_index())
         self._journal.kick()

@@ -227,6 +227,9 @@ class Seams(SyncObj):  # type: ignore[misc]  # pysyncobj has no types
     def transfer_asked(self) -> bool:
         return bool(self._SyncObj__transferInProgress)
 
+    def forget_transfer(self) -> None:
+        self._SyncObj__transferInProgress = False
+
     def adopt_term(self, term: int) -> None:
         """Move to a higher term without a vote, as a follower of nobody."""
         self._SyncObj__setCurrentTerm(term, None)

@@ -192,6 +192,19 @@ async def test_who_is_told_to_take_over_campaigns_at_once_and_says_so() -> None:
     assert heir.said("c") == [["campaign", 2, 0, 0, True]]
 
 
+async def test_who_was_told_to_take_over_does_not_once_another_has_the_next_term() -> None:
+    heir = await bench()
+    heir.append("b", 1, (0, 0))
+    heir.hear("b", "take-over", 1)
+    heir.hear("c", "campaign", 2, 0, 0, True)
+    heir.said("c")
+    for _ in range(20):
+        heir.append("c", 2, (0, 0))
+        await heir.tick(heir.settings.heartbeat_s)
+    assert heir.engine.term() == 2
+    assert heir.said("c", "campaign", "canvass") == []
+
+
 async def test_only_the_master_can_tell_a_node_to_take_over() -> None:
     heir = await bench()
     heir.append("b", 1, (0, 0))
