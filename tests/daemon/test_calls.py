@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> Iterator[Program]:
 
 
 def test_python_tasks_run_and_say_what_became_of_them(node: Program) -> None:
-    assert node.ask("/v1/workers/n")["adapters"] == ["command", "python"]
+    assert node.ask("/v1/workers/n")["adapters"] == ["command", "python", "http"]
     assert node.done(node.add(work={"python": "jobs:add", "args": [1], "kwargs": {"right": 4}}))["result"] == 5
     broken = node.done(node.add(work={"python": "jobs:broken"}, **ONCE))
     assert broken["error"] == {"code": "exception", "text": "ValueError: no good"}
