@@ -16,7 +16,7 @@ const SAMPLE = 200;
 export default function failed(page) {
   const by = () => (BY.includes(page.place.query.by) ? page.place.query.by : "error");
   const open = () => page.place.query.open;
-  const groups = page.watch("/v1/tasks?state=failed&group_by=error", { topics: ["task"], slowMs: 1000 });
+  const groups = page.watch("/v1/tasks?state=failed&group_by=error", { topics: ["task"], slowMs: 2000 });
   const recent = page.watch(`/v1/tasks?state=failed&sort=-finished_at&limit=${SAMPLE}`, { topics: ["task"], slowMs: 5000 });
   let inside = null;
   moved(page.place);
