@@ -203,8 +203,8 @@ class NativeRunner:
 
 
 def _ignore_nothing() -> None:
-    """A shell lets what it starts in the background ignore SIGINT and SIGQUIT, and that is handed down to every action,
-    which could then not be stopped by them. With a handler here, actions begin as the system begins processes."""
-    for number in (signal.SIGINT, signal.SIGQUIT):
+    """A shell lets what it starts in the background ignore SIGINT and SIGQUIT, nohup SIGHUP, and that is handed down to every
+    action, which could then not be stopped by them. With a handler here, actions begin as the system begins processes."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda _number, _frame: None)

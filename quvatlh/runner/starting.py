@@ -28,8 +28,8 @@ STARTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "starter.py")
 AHEAD_MAX = 8
 """Requests that the starter has not answered: enough to keep it busy, few enough to be remembered when it dies."""
 
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""By every Python; commands begin as the system begins processes."""
+_ALL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+"""Python ignores some, and who started the daemon others; commands begin as the system begins processes."""
 
 Done = Callable[[int, bytes], None]
 """The process, 0 if there is none; and why it never became its command, empty if it did."""
@@ -183,7 +183,7 @@ def _start_here(job: Job, files: tuple[int, int, int]) -> tuple[int, bytes]:
         places = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(files)]
         try:
             argv, env = job.argv, job.env
-            return os.posix_spawnp(argv[0], argv, env, file_actions=places, setsid=True, setsigdef=_IGNORED), b""
+            return os.posix_spawnp(argv[0], argv, env, file_actions=places, setsid=True, setsigdef=_ALL), b""
         except (OSError, ValueError) as error:
             return 0, told("command", error)
     return _start_there(job, files)

@@ -208,7 +208,8 @@ async def test_an_id_that_is_no_id_is_an_error_of_the_caller(bed: Bed, name: str
 
 
 async def test_an_action_ignores_no_signal_though_the_daemon_was_started_in_the_background(tmp_path: Path) -> None:
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    given = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in given}
     try:
         bed = Bed(tmp_path)
         end = await bed.run("grep SigIgn /proc/self/status")

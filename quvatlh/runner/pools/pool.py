@@ -200,11 +200,15 @@ class Pool:
     def _read(self, child: Child) -> None:
         """What it wrote beside the protocol is of whose turn it was at this moment, as told by what it says after it.
 
-        A child reads what is left of a call's own before it answers and says when that was."""
+        A child reads what is left of a call's own before it answers and says when that was. A warm process says nothing of
+        the kind, and has one call at a time: what is read before its answer is heard is of that call."""
         at_ns = time.monotonic_ns()
         wrote = child.wrote()
         if not wrote:
             return
+        if child.head is not None and not child.is_python:
+            self._wrote_beside(child.head, wrote)
+            wrote = []
         for said in child.said():
             if wrote and child.head is not None and said.drained > at_ns:
                 self._wrote_beside(child.head, wrote)
