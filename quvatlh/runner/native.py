@@ -7,6 +7,8 @@ here says so (`spare`), before anything ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import re
 import signal
@@ -40,6 +42,7 @@ class NativeRunner:
         self._children = tree.Children()
         tree.be_subreaper(wanted=True)
         _ignore_nothing()
+        _leave_nothing_open()
         self.starter = Starter(with_parent=with_parent, lost=self._starter_lost)
         self.starter.on_room = self._start_some
         self._listeners: list[RunnerListener] = []
@@ -200,6 +203,14 @@ class NativeRunner:
             tree.signal_strays(strays)
         again = bool(self._runs) or bool(strays)
         self._sweeper = self._loop.call_later(SWEEP_S, self._sweep) if again else None
+
+
+def _leave_nothing_open() -> None:
+    """What was open when this process began, by whoever started it, is no business of actions; Python's own never is."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the listing's own
+                fcntl.fcntl(int(name), fcntl.F_SETFD, fcntl.FD_CLOEXEC)
 
 
 def _ignore_nothing() -> None:
