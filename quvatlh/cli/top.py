@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import sys
+from typing import Any
 
 import click
 
@@ -81,6 +82,7 @@ class _Screen:
         self._decoder = Decoder()
         self._changed = asyncio.Event()
         self._left = asyncio.Event()
+        self._crash: BaseException | None = None
         self._flush: asyncio.TimerHandle | None = None
         self._reader = Reader(client, lambda: self._state, self._wall_ms, self._changed.set)
 
@@ -94,6 +96,7 @@ class _Screen:
         }
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
+        loop.set_exception_handler(self._crashed)
         loop.add_reader(self._terminal.reads, self._typed)
         working = [asyncio.create_task(work) for work in (self._reader.run(), self._draw_on(), self._left.wait())]
         try:
@@ -108,6 +111,13 @@ class _Screen:
             for each in working:
                 each.cancel()
             await asyncio.gather(*working, return_exceptions=True)
+        if self._crash is not None:
+            raise self._crash
+
+    def _crashed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What a key or a signal set off failed: told where it can be read, on the terminal as it was."""
+        self._crash = context.get("exception") or RuntimeError(str(context.get("message")))
+        self._left.set()
 
     async def _draw_on(self) -> None:
         """At most four times a second, whatever happens at the node."""
@@ -143,8 +153,10 @@ class _Screen:
         if self._state.leaving:
             self._left.set()
         elif keys:
-            if self._state.question != before.question or self._state.paused != before.paused:
+            if self._state.question != before.question:
                 self._reader.asked()
+            if before.paused and not self._state.paused:
+                self._reader.resumed()
             self._draw()
 
     def _resized(self) -> None:

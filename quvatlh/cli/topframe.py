@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import click
@@ -12,7 +13,7 @@ from quvatlh.cli.queuewords import HEADS as QUEUE_HEADS
 from quvatlh.cli.queuewords import pairs as queue_pairs
 from quvatlh.cli.queuewords import row as queue_row
 from quvatlh.cli.topkeys import VIEWS, State, place
-from quvatlh.cli.toplines import Column, Line, Row, Span, bars, cut, ends, fit_line, table
+from quvatlh.cli.toplines import GROW_MIN, Column, Line, Row, Span, bars, cut, ends, fit_line, table, width, wrapped
 from quvatlh.cli.topoverview import load, overview, slots, state_cell, why
 from quvatlh.cli.topread import Seen
 
@@ -21,6 +22,9 @@ OLD_MS: Final = 10_000
 SPARK: Final = 16
 NARROW: Final = 64
 """Columns below which words at the edges are left out."""
+LABEL: Final = 14
+WRAPPED_MAX: Final = 6
+"""Lines of one value."""
 KEYS: Final = "1-4 o u t w view"
 
 Json = dict[str, Any]
@@ -89,11 +93,13 @@ def _foot(state: State, columns: int) -> Line:
         room = max(columns - 4 - sum(len(each.text) for each in hint), 8)
         return ends([Span("/ ", "bold"), Span(plain(state.typing)[-room:]), Span("▏")], hint, columns)
     if state.opened is not None:
-        words = ["q Esc back", "↑↓ j k scroll", KEYS, "p pause"]
+        words = ["↑↓ j k scroll", "p pause", KEYS, "q Esc back"]
     elif state.view == "overview":
         words = [KEYS, "/ filter tasks", "p pause", "q quit"]
     else:
-        words = ["↑↓ j k move", "Enter open", f"s sort: {state.sort}", "/ filter", "p pause", KEYS, "q quit"]
+        words = ["↑↓ move", "Enter open", f"s sort: {state.sort}", "/ filter", "p pause", "1-4 view", "q quit"]
+    while len(words) > 1 and width(" · ".join(words)) > columns:
+        del words[-2]  # how to leave stays
     return [Span(cut(" · ".join(words), columns), "dim")]
 
 
@@ -101,6 +107,8 @@ def _foot(state: State, columns: int) -> Line:
 
 
 def _body(seen: Seen, state: State, columns: int, rows: int, now_ms: int) -> list[Line]:
+    if seen.refused and not row_keys(seen, state):
+        return []
     if state.opened is not None:
         lines = _opened(seen, state.opened, columns, now_ms)
         return lines[max(min(state.scroll, len(lines) - rows), 0) :]
@@ -131,6 +139,8 @@ def _queue_list(seen: Seen, state: State, columns: int, rows: int, now_ms: int) 
     ]
     items = _queues(seen, state)
     cells = [[str(cell) for cell in queue_row(queue, now_ms)] for queue in items]
+    for row, queue in zip(cells, items, strict=True):
+        row[0] += " (paused)" if queue["paused"] else ""
     more = (seen.get("queues") or {}).get("next") is not None
     empty = "A queue is made by the first task that names it." if seen.get("queues") else "asking ..."
     return _list(heads, cells, row_keys(seen, state), state, columns, rows, empty, more=more)
@@ -236,7 +246,10 @@ def _opened(seen: Seen, opened: tuple[str, str], columns: int, now_ms: int) -> l
 
 def _queue(found: Json, columns: int, now_ms: int) -> list[Line]:
     queue, tasks = found["queue"], found["tasks"]
-    made: list[Line] = [[Span(f"queue {plain(queue['name'])}", "bold")], *_labelled(queue_pairs(queue, now_ms))]
+    made: list[Line] = [
+        [Span(f"queue {plain(queue['name'])}", "bold")],
+        *_labelled(queue_pairs(queue, now_ms), columns),
+    ]
     if tasks:
         heads = [Column("STATE"), Column("AGE", right=True), Column("TASK", grows=True)]
         rows = [Row([state_cell(task["state"]), age(_since(task), now_ms), summary(task)]) for task in tasks]
@@ -247,31 +260,28 @@ def _queue(found: Json, columns: int, now_ms: int) -> list[Line]:
 def _task(found: Json, columns: int, now_ms: int) -> list[Line]:
     task, told = found["task"], found["explain"]
     made: list[Line] = [[Span(f"{task['id']}  ", "bold"), state_cell(task["state"])]]
-    made += _labelled(show.pairs(task, now_ms))
+    made += _labelled(show.pairs(task, now_ms), columns)
     if told is not None:
-        made += _labelled(
-            [("why", told["text"])] + ([] if told["position"] is None else [("position", f"{told['position']:,}")])
-        )
-    runs = [
-        Row(
-            [
-                str(one.get("attempt", "-")),
-                state_cell(one["state"]),
-                age(one["started_at"], now_ms),
-                one["worker"] or "-",
-            ]
-        )
-        for one in task.get("actions") or ()
-    ]
-    if runs:
-        made += [
-            [],
-            *table([Column("RUN"), Column("STATE"), Column("BEGAN"), Column("WORKER", grows=True)], runs, columns),
-        ]
-        tail = plain_lines(task["actions"][-1].get("output_tail") or "")[-show.TAIL_LINES :]
+        place_words = [] if told["position"] is None else [("position", f"{told['position']:,}")]
+        made += _labelled([("why", told["text"]), *place_words], columns)
+    actions = task.get("actions") or ()
+    if actions:
+        heads = [Column("RUN"), Column("STATE"), Column("BEGAN", right=True), Column("WORKER", grows=True)]
+        made += [[], *table(heads, [Row(_run(one, now_ms)) for one in actions], columns)]
+        tail = plain_lines(actions[-1].get("output_tail") or "")[-show.TAIL_LINES :]
         made += [[], *([Span("  | ", "dim"), Span(line)] for line in tail)] if tail else []
     return made
 
 
-def _labelled(pairs: Any) -> list[Line]:
-    return [[Span(f"  {label:<12}", "dim"), Span(plain(click.unstyle(value)))] for label, value in pairs]
+def _run(action: Json, now_ms: int) -> list[str | Span]:
+    attempt, began = str(action.get("attempt", "-")), age(action["started_at"], now_ms)
+    return [attempt, state_cell(action["state"]), began, action["worker"] or "-"]
+
+
+def _labelled(pairs: Iterable[tuple[str, str]], columns: int) -> list[Line]:
+    made: list[Line] = []
+    for label, value in pairs:
+        lines = wrapped(plain(click.unstyle(value)), max(columns - LABEL, GROW_MIN))[:WRAPPED_MAX]
+        for i, line in enumerate(lines):
+            made.append([Span(f"  {label if i == 0 else '':<{LABEL - 2}}", "dim"), Span(line)])
+    return made

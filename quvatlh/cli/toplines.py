@@ -69,6 +69,17 @@ def cut(text: str, columns: int) -> str:
     return "".join(kept) + "…" if columns > 0 else ""
 
 
+def wrapped(text: str, columns: int) -> list[str]:
+    """Lines of at most so many columns, cut where they end: no word is lost."""
+    made, line, left = [], "", columns
+    for char in text:
+        if left < _columns(char):
+            made.append(line)
+            line, left = "", columns
+        line, left = line + char, left - _columns(char)
+    return [*made, line]
+
+
 def fit(text: str, columns: int, *, right: bool = False) -> str:
     """Exactly so wide."""
     text = cut(text, columns)

@@ -14,7 +14,11 @@ OLD_S: Final = 60.0
 """A task that could run has waited long."""
 WRONG_MAX: Final = 3
 """Lines about what is wrong; more are counted."""
+PART_MIN: Final = 3
+"""Lines of a list with one row: a gap, heads, the row."""
 GAUGE: Final = 10
+RECENT: Final = 12
+"""Steps after which what was known last is no longer said."""
 LABEL: Final = 13
 VALUE: Final = 8
 FRESH: Final = (
@@ -30,7 +34,7 @@ Json = dict[str, Any]
 
 def overview(seen: Seen, columns: int, rows: int, now_ms: int) -> list[Line]:
     by = counts(seen)
-    made = [*health(seen, by, now_ms), [], numbers(by, seen.get("history"))]
+    made = [*health(seen, by, now_ms), [], numbers(by)]
     if seen.get("states") is not None and not sum(by.values()):
         return [*made, [], *([Span(line)] for line in FRESH)]
     charts = list(_charts(seen.get("history"), columns))
@@ -97,7 +101,7 @@ def _wrong_with(queue: Json, now_ms: int) -> Iterator[tuple[str, str]]:
 # --- numbers ---
 
 
-def numbers(by: dict[str, int], history: Json | None) -> Line:
+def numbers(by: dict[str, int]) -> Line:
     made: Line = []
     later = by.get("scheduled", 0) + by.get("retrying", 0)
     for label, value, style in (
@@ -108,8 +112,7 @@ def numbers(by: dict[str, int], history: Json | None) -> Line:
         ("succeeded", by.get("succeeded", 0), ""),
     ):
         made += [Span(f"{value:,}", f"bold {style}"), Span(f" {label}   ", "dim")]
-    waited = [value for value in (history or {}).get("waits", {}).get("wait_p95_ms", []) if value is not None]
-    return [*made, Span("start within ", "dim"), Span(span(waited[-1] / 1000))] if waited else made
+    return made
 
 
 def _charts(history: Json | None, columns: int) -> Iterator[Line]:
@@ -126,7 +129,7 @@ def _charts(history: Json | None, columns: int) -> Iterator[Line]:
         ("wait 95 %", "", history["waits"]["wait_p95_ms"], "ms"),
     ):
         whole = list(values)[:-1]
-        last = next((value for value in reversed(whole) if value is not None), None)
+        last = next((value for value in reversed(whole[-RECENT:]) if value is not None), None)
         shown = "-" if last is None else span(last / 1000) if unit else short(last)
         yield [
             Span(f"  {label:<{LABEL - 2}}", "dim"),
@@ -159,13 +162,11 @@ def short(value: float) -> str:
 def _lists(seen: Seen, columns: int, rows: int, now_ms: int) -> list[Line]:
     """What room there is, shared; what one list does not need another takes."""
     parts = [_queues(seen, columns, now_ms), _workers(seen, columns), _failures(seen, columns, now_ms)]
-    parts = [part for part in parts if len(part) > 1]
+    parts = [part for part in parts if len(part) > 1][: max(rows // PART_MIN, 0)]
     made: list[Line] = []
-    while parts:
-        mine = min((rows - len(made)) // len(parts), len(parts[0]) + 1)
-        if mine >= 3:
-            made += [[], *parts[0][: mine - 1]]
-        parts.pop(0)
+    for i, part in enumerate(parts):
+        mine = (rows - len(made)) // (len(parts) - i)
+        made += [[], *part[: mine - 1]]
     return made
 
 
@@ -217,7 +218,8 @@ def why(task: Json) -> str:
 
 
 def load(worker: Json) -> float:
-    return (worker["slots"] - worker["free"]) / worker["slots"] if worker["slots"] else 0.0
+    is_here = worker["slots"] and worker["state"] != "lost"
+    return (worker["slots"] - worker["free"]) / worker["slots"] if is_here else 0.0
 
 
 def slots(worker: Json) -> tuple[str, str]:

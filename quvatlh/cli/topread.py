@@ -146,6 +146,10 @@ class Reader:
         self.seen.refused = ""
         self._woken.set()
 
+    def resumed(self) -> None:
+        self._touch_all()
+        self._woken.set()
+
     async def _follow(self) -> None:
         while True:
             try:
@@ -170,8 +174,7 @@ class Reader:
     async def _read_on(self) -> None:
         while True:
             state = self._state()
-            if not state.paused:
-                await asyncio.gather(*(self._read(source, state) for source in self._due(state)))
+            await asyncio.gather(*(self._read(source, state) for source in self._due(state)))
             try:
                 async with asyncio.timeout(GONE_S if self.seen.gone_ms else TICK_S):
                     await self._woken.wait()
@@ -183,7 +186,9 @@ class Reader:
         now_s = asyncio.get_running_loop().time()
         sources = of_view(state)
         if self.seen.gone_ms is not None:
-            return [source for source in sources if source.name == "cluster"]
+            return [source for source in sources if source.name == "cluster" and not state.paused]
+        if state.paused:  # what has been seen stays as it is
+            return [each for each in sources if each.name not in self.seen.answers and self._is_due(each, now_s)]
         return [source for source in sources if self._is_due(source, now_s)]
 
     def _is_due(self, source: Source, now_s: float) -> bool:
