@@ -79,7 +79,7 @@ def _notes(seen: Seen, state: State, now_ms: int) -> list[Line]:
     """One line, empty where all is well."""
     if seen.gone_ms is not None:
         since = span(max(now_ms - seen.heard_ms, 0) // 1000)
-        return [[Span(f"No answer: {plain(seen.gone)}. Asking again; this is {since} old.", "red")]]
+        return [[Span(f"No answer, asking again; this is {since} old. {plain(seen.gone)}", "red")]]
     if seen.refused:
         return [[Span(f"Not so: {plain(seen.refused)}", "yellow")]]
     if state.view == "tasks" and state.opened is None and (state.filter or state.typing is not None):

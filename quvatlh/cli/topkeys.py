@@ -179,7 +179,7 @@ def tasks_query(state: State) -> dict[str, str]:
     sort = state.sorts.get("tasks", "newest")
     states = {"running": "claimed,running", "waiting": "pending", "failed": "failed"}
     query = ({"state": states[sort]} if sort in states else {}) | query
-    return query | {"sort": "-finished_at" if sort == "failed" else "-created_at"}
+    return query | {"sort": {"failed": "-finished_at", "waiting": "created_at"}.get(sort, "-created_at")}
 
 
 class Decoder:

@@ -163,11 +163,12 @@ def _lists(seen: Seen, columns: int, rows: int, now_ms: int) -> list[Line]:
     """What room there is, shared; what one list does not need another takes."""
     parts = [_queues(seen, columns, now_ms), _workers(seen, columns), _failures(seen, columns, now_ms)]
     parts = [part for part in parts if len(part) > 1][: max(rows // PART_MIN, 0)]
-    made: list[Line] = []
-    for i, part in enumerate(parts):
-        mine = (rows - len(made)) // (len(parts) - i)
-        made += [[], *part[: mine - 1]]
-    return made
+    left, mine = rows, [0] * len(parts)
+    smallest = sorted(range(len(parts)), key=lambda i: len(parts[i]))
+    for done, i in enumerate(smallest):
+        mine[i] = min(left // (len(parts) - done), len(parts[i]) + 1)
+        left -= mine[i]
+    return [line for part, lines in zip(parts, mine, strict=True) for line in ([], *part[: lines - 1])]
 
 
 def _queues(seen: Seen, columns: int, now_ms: int) -> list[Line]:

@@ -110,6 +110,7 @@ def test_a_filter_is_fields_and_text() -> None:
         "sort": "-created_at",
     }
     assert tasks_query(State(sorts={"tasks": "failed"})) == {"state": "failed", "sort": "-finished_at"}
+    assert tasks_query(State(sorts={"tasks": "waiting"})) == {"state": "pending", "sort": "created_at"}
 
 
 def test_sorting_goes_round() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import fcntl
+import json
 import os
 import re
 import select
@@ -181,6 +182,22 @@ def test_ctrl_c_and_a_signal_leave_the_terminal_as_it_was(node: Program, begin: 
         assert screen.ended() == status
         assert screen.restored()
         assert not re.search(r"\x1b\[[\d;]*3[0-7]m", screen.raw), "a colour"
+
+
+def test_a_script_gets_one_frame_or_its_data(node: Program) -> None:
+    node.done(node.add(queue="letters", work={"command": ["true"]}))
+    environ = os.environ | {"QUVATLH_URL": node.url, "QUVATLH_TOKEN": (node.data / "token").read_text().strip()}
+
+    def told(*words: str) -> str:
+        command = [sys.executable, "-c", "from quvatlh.cli.main import main; main()", "top", *words]
+        return subprocess.run(command, cwd=ROOT, env=environ, check=True, capture_output=True, text=True).stdout
+
+    frame = told("--once", "--view", "queues")
+    assert re.search(r"^> letters +0 ", frame, re.MULTILINE)
+    assert "\x1b" not in frame
+    data = json.loads(told("--json"))
+    assert data["queues"]["items"][0]["name"] == "letters"
+    assert data["cluster"]["master"]
 
 
 def test_a_crash_is_told_on_the_terminal_as_it_was(node: Program, begin: Callable[..., Screen]) -> None:
