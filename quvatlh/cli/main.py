@@ -30,6 +30,7 @@ COMMANDS = {
     "cron": ("quvatlh.cli.cron:cron", "Schedules: list, add, show, pause, run, what became of them."),
     "policy": ("quvatlh.cli.policy:policy", "Stored policies: list, show, store, delete, test."),
     "cluster": ("quvatlh.cli.cluster:cluster", "Nodes, backup and restore."),
+    "top": ("quvatlh.cli.top:top", "Watch it all in the terminal."),
     "open": ("quvatlh.cli.open:open_", "Open the dashboard in a browser."),
     "token": ("quvatlh.cli.token:token", "The token that commands use."),
     "config": ("quvatlh.cli.configs:config", "Look at configurations."),

@@ -60,11 +60,12 @@ def tell(session: Session, found: Json) -> None:
         print_json(found)
         return
     click.echo(click.style(plain(found["name"]), bold=True) + (click.style("  paused", fg="yellow") * found["paused"]))
-    for label, value in _pairs(found, session.around.wall_ms()):
+    for label, value in pairs(found, session.around.wall_ms()):
         click.echo(labelled(label, value))
 
 
-def _pairs(one: Json, now_ms: int) -> Iterator[tuple[str, str]]:
+def pairs(one: Json, now_ms: int) -> Iterator[tuple[str, str]]:
+    """Labels and what stands behind them, plain."""
     counts, rates = one["counts"], one["rates"]
     yield "tasks", ", ".join(f"{n:,} {state}" for state, n in counts.items() if n) or "none"
     if one["oldest_pending_at"]:

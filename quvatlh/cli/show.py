@@ -60,14 +60,15 @@ def show(session: Session, task_id: str) -> None:
         return
     now_ms = session.around.wall_ms()
     click.echo(f"{click.style(plain(task['id']), bold=True)}  {styled(task['state'])}")
-    for label, value in _pairs(task, now_ms):
+    for label, value in pairs(task, now_ms):
         click.echo(labelled(label, value))
     _print_actions(session, task.get("actions") or [])
     if task["state"] in WAITING:
         session.hint(f"why it waits: quvatlh explain {plain(task['id'])}")
 
 
-def _pairs(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
+def pairs(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
+    """Labels and what stands behind them, plain but for colours."""
     name = task.get("name")
     if name and name != task["id"]:
         yield "name", plain(name)

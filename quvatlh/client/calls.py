@@ -235,6 +235,10 @@ class Client:
         asked = Request("POST", "/v1/session/link", is_question=True)
         return await self._http.ask(asked, lambda answer: f"{_place(answer.url)}{answer.json()['url']}")
 
+    async def history(self) -> Json:
+        """The last hour as one node saw it, a column for each thing counted: `{step, from, counts, waits, tasks, live}`."""
+        return await self._read("/v1/history", {})
+
     # --- placement ---
 
     async def explain(self, task_id: str) -> Json:

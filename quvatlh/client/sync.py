@@ -75,6 +75,7 @@ class BlockingClient:
     patch_class = _waiting(Client.patch_class)
     delete_class = _waiting(Client.delete_class)
     link = _waiting(Client.link)
+    history = _waiting(Client.history)
     explain = _waiting(Client.explain)
     balance = _waiting(Client.balance)
     workers = _waiting(Client.workers)
