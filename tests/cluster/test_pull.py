@@ -17,6 +17,7 @@ from tests.cluster import asks
 from tests.cluster.cluster import Cluster
 from tests.cluster.daemons import TOKEN, daemons
 from tests.cluster.node import until
+from tests.cluster.puller import LEASE_S
 
 Times = Callable[[int], int]
 
@@ -25,8 +26,9 @@ TASKS, WORKERS, ONCE_EACH = 2000, 6, 5
 QUEUES = ("pulled0", "pulled1", "pulled2")
 MEAN_S = 0.7
 """Of a task. A worker holds four at once, for some of which it has to renew."""
-MASTER_S, WORKER_S = 4.0, 1.5
-"""Between two kills."""
+MASTER_S, WORKER_S = 2.0 * LEASE_S, 1.5
+"""Between two kills. A new master counts every lease anew, so if they died more often no lease would ever be over."""
+FIRST_S = 2.0
 END_S = 300.0
 
 
@@ -91,8 +93,10 @@ class Run:
 
 
 async def _masters_die(nodes: Cluster, killed: list[str]) -> None:
+    wait_s = FIRST_S
     while True:
-        await asyncio.sleep(MASTER_S)
+        await asyncio.sleep(wait_s)
+        wait_s = MASTER_S
         master = await nodes.master(within_s=60.0)
         master.strike()
         killed.append(master.name)
