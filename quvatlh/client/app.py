@@ -187,7 +187,7 @@ class Task(Generic[P, R, V]):
         return cast("V", self.__quvatlh_run__(*args, **kwargs))
 
     def options(self, **options: Unpack[TaskOptions]) -> Task[P, R, V]:
-        """The same task, told more, or otherwise; None takes an option back."""
+        """The same task, told more, or otherwise."""
         return Task(self._app, self.__quvatlh_run__, cast("TaskOptions", {**self._options, **options}))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:

@@ -116,9 +116,9 @@ class Feed:
                 return
             try:
                 await self._write(items)
-            except BaseException as error:
+            except BaseException:  # who ends us: `_write` keeps all else to itself
                 for item in items:
-                    self._fail(item, error if isinstance(error, Exception) else RuntimeError("stopped"))
+                    self._fail(item, RuntimeError("ended while it was being written: it may have been, or not"))
                 raise
             finally:
                 self._settle(count)
@@ -152,7 +152,7 @@ class Feed:
         if not items:
             return
         try:
-            written = await self._send([item.body for item in items])
+            pairs = list(zip(items, await self._send([item.body for item in items]), strict=True))
         except Rejected as problem:
             if len(items) > 1:
                 await self._without_guilty(items, problem)
@@ -162,7 +162,7 @@ class Feed:
             for item in items:
                 self._fail(item, error)
         else:
-            for item, one in zip(items, written, strict=True):
+            for item, one in pairs:
                 item.done.set_result(one)
 
     async def _without_guilty(self, items: Sequence[Item], problem: Rejected) -> None:

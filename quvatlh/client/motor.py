@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from quvatlh.client.calls import Client
-from quvatlh.client.errors import Unavailable
+from quvatlh.client.errors import Broken, Unavailable
 from quvatlh.client.feed import Feed, Item, Written
 from quvatlh.client.http import Options
 
@@ -86,6 +86,8 @@ class Motor:
 
     async def _send(self, bodies: Sequence[bytes]) -> Sequence[Written]:
         added = await self._client.add(cast("Any", [msgspec.Raw(body) for body in bodies]))
+        if len(added.ids) != len(bodies):
+            raise Broken("", f"{len(added.ids)} ids came for {len(bodies)} tasks")
         return [Written(task_id, number in added.existing) for number, task_id in enumerate(added.ids)]
 
     def _feed(self) -> None:

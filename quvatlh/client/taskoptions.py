@@ -58,7 +58,8 @@ def wire(options: Mapping[str, Any]) -> Json:
             raise TypeError(f"{name}: there is no such option; there are {', '.join(sorted(KNOWN))}")
     if "at" in options and "delay" in options:
         raise ValueError("at, delay: only one of them")
-    return {name: _value(name, value) for name, value in options.items() if value is not None}
+    made = {name: _value(name, value) for name, value in options.items()}
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def _value(name: str, value: Any) -> Any:
