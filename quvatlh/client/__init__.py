@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from quvatlh.client.app import App, Call, Task
     from quvatlh.client.calls import Added, Balanced, Client, Cut, Done, Event, Log
     from quvatlh.client.errors import Broken, Fault, Problem, Rejected, Unavailable, Unknown, Unreachable
-    from quvatlh.client.handles import Handle, RemoteTraceback, TaskFailed
+    from quvatlh.client.handles import Handle, RemoteTraceback, ResultElsewhere, TaskFailed
     from quvatlh.client.http import Options
     from quvatlh.client.places import URL_DEFAULT, Token, find_token, parse_urls
     from quvatlh.client.sync import BlockingClient
@@ -34,6 +34,7 @@ __all__ = [
     "Problem",
     "Rejected",
     "RemoteTraceback",
+    "ResultElsewhere",
     "Task",
     "TaskFailed",
     "TaskOptions",
@@ -49,7 +50,7 @@ _HOMES = {
     "app": ("App", "Call", "Task"),
     "calls": ("Added", "Balanced", "Client", "Cut", "Done", "Event", "Log"),
     "errors": ("Broken", "Fault", "Problem", "Rejected", "Unavailable", "Unknown", "Unreachable"),
-    "handles": ("Handle", "RemoteTraceback", "TaskFailed"),
+    "handles": ("Handle", "RemoteTraceback", "ResultElsewhere", "TaskFailed"),
     "http": ("Options",),
     "places": ("URL_DEFAULT", "Token", "find_token", "parse_urls"),
     "sync": ("BlockingClient",),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 FINISHED = frozenset({"succeeded", "failed", "deleted"})
+LARGE = {"file", "bytes", "worker", "path"}
+"""What a result is that was kept in a file."""
 TRACE = "Traceback (most recent call last):\n"
 
 
@@ -52,6 +56,17 @@ class TaskFailed(Exception):
         self.attempts = attempts
 
 
+class ResultElsewhere(Exception):
+    """It succeeded, and what it returned is too large for the cluster's state: a file of a worker that is not this machine."""
+
+    def __init__(self, task: str, worker: str, path: str, size_bytes: int) -> None:
+        super().__init__(f"task {task}: its result, {size_bytes} bytes, is {path} of worker {worker}")
+        self.task = task
+        self.worker = worker
+        self.path = path
+        self.size_bytes = size_bytes
+
+
 class Handle(Generic[R_co]):
     """Methods that begin with `a` are the same for coroutines."""
 
@@ -77,7 +92,7 @@ class Handle(Generic[R_co]):
 
     def result(self, timeout: float | None = None) -> R_co:
         """What the function returned, as JSON has it. TaskFailed, its cause the traceback; TimeoutError after so many
-        seconds; Unavailable when no node answers."""
+        seconds; Unavailable when no node answers; ResultElsewhere."""
         return cast("R_co", _outcome(self._side.finished(self.id, timeout).result()))
 
     async def aresult(self, timeout: float | None = None) -> R_co:
@@ -110,8 +125,20 @@ class Handle(Generic[R_co]):
 
 def _outcome(task: Json) -> Any:
     if task["state"] == "succeeded":
-        return task.get("result")
+        value = task.get("result")
+        return _large(task["id"], value) if isinstance(value, dict) and value.keys() == LARGE else value
     raise failure(task)
+
+
+def _large(task_id: str, place: Json) -> Any:
+    try:
+        with open(place["path"], "rb") as file:
+            text = file.read()
+        if len(text) == place["bytes"] and os.path.basename(place["path"]) == place["file"]:
+            return json.loads(text)
+    except (OSError, ValueError):
+        pass
+    raise ResultElsewhere(task_id, place["worker"], place["path"], place["bytes"])
 
 
 def failure(task: Json) -> TaskFailed:

@@ -81,8 +81,6 @@ async def _finished(client: Client, task_id: str, timeout_s: float | None) -> Js
         left_s = WAIT_S if ends is None else max(0.0, min(WAIT_S, ends - time.monotonic()))
         task = await client.task(task_id, wait_s=left_s)
         if task["state"] in FINISHED:
-            if isinstance(task.get("result"), dict) and "path" in task["result"]:  # perhaps a file on its worker
-                task["result"] = await client.result(task_id)
             return task
         if ends is not None and time.monotonic() >= ends:
             raise TimeoutError(f"task {task_id} is {task['state']} after {timeout_s:g} s")
