@@ -23,7 +23,6 @@ from quvatlh import task as inside
 from quvatlh.client import plain, taskoptions
 from quvatlh.client.feed import Written
 from quvatlh.client.handles import Handle
-from quvatlh.client.places import URL_DEFAULT, find_token, parse_urls
 from quvatlh.client.sides import Cluster, Inline, Taker
 from quvatlh.client.taskoptions import Json, TaskOptions
 
@@ -138,6 +137,7 @@ class App:
     def _connected(self) -> Cluster:
         from quvatlh.client.http import Options  # noqa: PLC0415 - the network is loaded by who uses it
         from quvatlh.client.motor import Motor  # noqa: PLC0415
+        from quvatlh.client.places import URL_DEFAULT, find_token, parse_urls  # noqa: PLC0415
 
         url, token, ca, data = self._place
         urls = parse_urls(url or os.environ.get(URL_VARIABLE) or URL_DEFAULT)

@@ -107,7 +107,7 @@ def test_a_large_result_comes_whole_where_its_file_is_and_else_its_place_is_told
     handle = tasks.long.enqueue(100_000)
     assert handle.result(timeout=30) == "x" * 100_000
     Path(handle.task()["result"]["path"]).unlink()
-    with pytest.raises(ResultElsewhere, match="100002 bytes, is .* of worker n$"):
+    with pytest.raises(ResultElsewhere, match=r"100002 bytes, is .* of worker n$"):
         handle.result(timeout=30)
 
 
