@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from quvatlh import App, Handle, PermanentFailure, Retry, TaskFailed, current
-from quvatlh.client import Call
+from quvatlh.client import Call, Rejected
+from quvatlh.task import Context, running
 from tests.client.nodes import added, node, problem
 
 app = App(inline=True)
@@ -212,6 +213,25 @@ async def test_what_could_not_be_enqueued_is_told_by_flush_and_at_the_end() -> N
         ended = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE)
         _, errors = await ended.communicate()
         assert errors.decode() == "quvatlh: 1 task(s) were not enqueued: queue: is no queue\n"
+
+
+async def test_inside_a_task_nothing_is_left_for_later() -> None:
+    """A worker's child ends without a last word."""
+    async with node(problem(400, "invalid", "no task")) as one:
+        remote = App(one.url, token="t")
+        mark = running.set(Context({"id": "a1"}, lambda _said: None, lambda: None))
+        with pytest.raises(Rejected, match="no task"):
+            await asyncio.to_thread(remote.task(add.__quvatlh_run__).enqueue_nowait, 1)
+        running.reset(mark)
+        await asyncio.to_thread(remote.close)
+
+
+async def test_what_is_closed_opens_again() -> None:
+    async with node(added("t1"), added("t2")) as one:
+        remote = App(one.url, token="t")
+        for name in ("t1", "t2"):
+            assert (await remote.task(add.__quvatlh_run__).aenqueue(1)).id == name
+            await asyncio.to_thread(remote.close)
 
 
 async def test_a_fork_has_connections_of_its_own() -> None:
