@@ -142,7 +142,9 @@ class App:
         url, token, ca, data = self._place
         urls = parse_urls(url or os.environ.get(URL_VARIABLE) or URL_DEFAULT)
         found = find_token(token, os.environ, data, is_root=os.geteuid() == 0)
-        return Cluster(Motor(Options(urls, found.value, ca or os.environ.get(CA_VARIABLE), self._deadline_s)))
+        looked = "; ".join(f"{place}: {what}" for place, what in found.looked).replace("--token", "App(token=…)")
+        options = Options(urls, found.value, ca or os.environ.get(CA_VARIABLE), self._deadline_s)
+        return Cluster(Motor(options, f"The token was looked for: {looked}."))
 
     def _forget(self) -> None:
         """In a forked child: the thread, and what it held, are the parent's."""

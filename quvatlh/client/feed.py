@@ -204,4 +204,7 @@ def _own(problem: Rejected, number: int) -> Rejected:
         if (found := _PLACE.match(fault.path)) is None or int(found[1]) == number
     ]
     words = "; ".join(f"{fault.path}: {fault.message}" if fault.path else fault.message for fault in faults)
-    return Rejected(problem.code, words or problem.detail, faults, url=problem.url)
+    own = Rejected(problem.code, words or problem.detail, faults, url=problem.url)
+    for note in getattr(problem, "__notes__", ()):
+        own.add_note(note)
+    return own

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from quvatlh.client.calls import Client
-from quvatlh.client.errors import Broken, Unavailable
+from quvatlh.client.errors import Broken, Rejected, Unavailable
 from quvatlh.client.feed import Feed, Item, Written
 from quvatlh.client.http import Options
 
@@ -28,8 +28,10 @@ EXIT_S = 15.0
 
 
 class Motor:
-    def __init__(self, options: Options) -> None:
-        """Raises what keeps it from being made, such as a CA file that is not there."""
+    def __init__(self, options: Options, unauthorized: str = "") -> None:
+        """Raises what keeps it from being made, such as a CA file that is not there. `unauthorized`: what is added where a
+        node says that."""
+        self._unauthorized = unauthorized
         self._loop = asyncio.new_event_loop()
         self._ends = asyncio.Event()
         self._client = Client(options)
@@ -43,7 +45,7 @@ class Motor:
         _motors.add(self)
 
     def call(self, make: Callable[[Client], Coroutine[Any, Any, T]]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(make(self._client), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._explained(make(self._client)), self._loop)
 
     def put(self, item: Item) -> None:
         """By a thread: until it is on its way."""
@@ -85,10 +87,18 @@ class Motor:
             await self._client.__aexit__(None, None, None)
 
     async def _send(self, bodies: Sequence[bytes]) -> Sequence[Written]:
-        added = await self._client.add(cast("Any", [msgspec.Raw(body) for body in bodies]))
+        added = await self._explained(self._client.add(cast("Any", [msgspec.Raw(body) for body in bodies])))
         if len(added.ids) != len(bodies):
             raise Broken("", f"{len(added.ids)} ids came for {len(bodies)} tasks")
         return [Written(task_id, number in added.existing) for number, task_id in enumerate(added.ids)]
+
+    async def _explained(self, asked: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await asked
+        except Rejected as problem:
+            if problem.code == "unauthorized" and self._unauthorized:
+                problem.add_note(self._unauthorized)
+            raise
 
     def _feed(self) -> None:
         self._loop.call_soon_threadsafe(self._begin)

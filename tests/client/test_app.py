@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
@@ -224,6 +225,24 @@ async def test_inside_a_task_nothing_is_left_for_later() -> None:
             await asyncio.to_thread(remote.task(add.__quvatlh_run__).enqueue_nowait, 1)
         running.reset(mark)
         await asyncio.to_thread(remote.close)
+
+
+async def test_who_is_not_known_is_told_where_his_token_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QUVATLH_TOKEN", raising=False)
+    refusal = problem(401, "unauthorized", "no token")
+    async with node(refusal, refusal) as one:
+        remote = App(one.url, data=str(tmp_path))
+        with pytest.raises(Rejected) as enqueued:
+            await remote.task(add.__quvatlh_run__).aenqueue(1)
+        with pytest.raises(Rejected) as asked:
+            await remote.handle("t").aresult()
+        await asyncio.to_thread(remote.close)
+    words = (
+        f"The token was looked for: App(token=…): not given; QUVATLH_TOKEN: not set; {tmp_path}/token: no such file."
+    )
+    assert enqueued.value.__notes__ == asked.value.__notes__ == [words]
 
 
 async def test_what_is_closed_opens_again() -> None:
