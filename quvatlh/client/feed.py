@@ -1,0 +1,210 @@
+"""What is enqueued in the same moment goes out together: a bounded queue between any threads and one loop.
+
+One event is under way at a time; what comes meanwhile is the next. So a lone task waits for nobody, many share a write,
+and what one thread enqueues keeps its order. Nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+from quvatlh.client.errors import Fault, Problem, Rejected
+
+EVENT_TASKS_MAX: Final = 1000
+"""Above it an event costs a task no less."""
+EVENT_BYTES_MAX: Final = 3 * 1024 * 1024
+"""Below the 4 MiB of an event, with what is around its tasks."""
+WAITING_TASKS_MAX: Final = 10_000
+WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
+"""So much may wait for its write; who has more to say waits himself."""
+_PLACE: Final = re.compile(r"^tasks\[(\d+)\]\.?")
+
+
+class Written(NamedTuple):
+    id: str
+    existing: bool
+    """An older task stands for it, by its id or its unique key."""
+
+
+class Item:
+    """A task on its way."""
+
+    __slots__ = ("body", "done", "unwatched")
+
+    def __init__(self, body: bytes, *, unwatched: bool = False) -> None:
+        self.body = body
+        self.done: Future[Written] = Future()
+        self.unwatched = unwatched
+        """Nobody waits for it: what becomes of it is kept for `flush`."""
+
+
+Send = Callable[[Sequence[bytes]], Awaitable[Sequence[Written]]]
+
+
+class Feed:
+    def __init__(self, send: Send, wake: Callable[[], None]) -> None:
+        """`wake` has `run` called, soon and in its loop; it is asked only while nothing runs."""
+        self._send = send
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._waiting: deque[Item] = deque()
+        self._bytes = 0
+        self._queue: deque[Future[None]] = deque()
+        """Of those who have found no room."""
+        self._barriers: deque[tuple[int, Future[None]]] = deque()
+        self._offered = self._settled = 0
+        self._running = False
+        self._lost: Problem | Exception | None = None
+        self._lost_count = 0
+
+    def offer(self, item: Item) -> Future[None] | None:
+        """None: it is on its way. Else: there was no room; to be offered again when that is done."""
+        with self._lock:
+            if len(self._waiting) >= WAITING_TASKS_MAX or self._bytes + len(item.body) > WAITING_BYTES_MAX:
+                turn: Future[None] = Future()
+                self._queue.append(turn)
+                return turn
+            self._waiting.append(item)
+            self._bytes += len(item.body)
+            self._offered += 1
+            starts, self._running = not self._running, True
+        if starts:
+            self._wake()
+        return None
+
+    def all_settled(self) -> Future[None]:
+        """Done when all that was offered until now has been written or refused."""
+        reached: Future[None] = Future()
+        with self._lock:
+            if self._settled < self._offered:
+                self._barriers.append((self._offered, reached))
+                return reached
+        reached.set_result(None)
+        return reached
+
+    def abandon(self, error: Exception) -> None:
+        """Whatever still waits fails, and nothing is awaited any more."""
+        with self._lock:
+            items, self._waiting = self._waiting, deque()
+            turns, self._queue = self._queue, deque()
+            self._settled += len(items)
+        for item in items:
+            if item.done.set_running_or_notify_cancel():
+                self._fail(item, error)
+        for turn in turns:
+            if turn.set_running_or_notify_cancel():
+                turn.set_exception(error)
+        self._settle(0)
+
+    def take_lost(self) -> tuple[Exception | None, int]:
+        """The first failure that nobody waited for, and how many there were, since this was asked last."""
+        with self._lock:
+            found = self._lost, self._lost_count
+            self._lost, self._lost_count = None, 0
+        return found
+
+    async def run(self) -> None:
+        """Until nothing waits. One at a time: `wake` sees to it."""
+        while True:
+            items, count = self._take()
+            if count == 0:
+                return
+            try:
+                await self._write(items)
+            except BaseException:  # who ends us: `_write` keeps all else to itself
+                for item in items:
+                    self._fail(item, RuntimeError("ended while it was being written: it may have been, or not"))
+                raise
+            finally:
+                self._settle(count)
+
+    def _take(self) -> tuple[list[Item], int]:
+        """The next event, without what was cancelled meanwhile; and how many left the queue."""
+        items: list[Item] = []
+        size = count = 0
+        with self._lock:
+            while self._waiting and len(items) < EVENT_TASKS_MAX:
+                item = self._waiting[0]
+                if items and size + len(item.body) > EVENT_BYTES_MAX:
+                    break
+                self._waiting.popleft()
+                count += 1
+                self._bytes -= len(item.body)
+                if item.done.set_running_or_notify_cancel():
+                    items.append(item)
+                    size += len(item.body) + 1
+            self._running = count > 0
+            # Who goes idle lets everybody in, that nobody waits for a turn that was given to one who left.
+            room = WAITING_TASKS_MAX - len(self._waiting) if count else len(self._queue)
+            turns = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+        for turn in turns:
+            if turn.set_running_or_notify_cancel():
+                turn.set_result(None)
+        return items, count
+
+    async def _write(self, items: Sequence[Item]) -> None:
+        """All or nothing is what an event is; what one of its tasks has wrong is its own matter."""
+        if not items:
+            return
+        try:
+            pairs = list(zip(items, await self._send([item.body for item in items]), strict=True))
+        except Rejected as problem:
+            if len(items) > 1:
+                await self._without_guilty(items, problem)
+            else:
+                self._fail(items[0], _own(problem, 0))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers are told
+            for item in items:
+                self._fail(item, error)
+        else:
+            for item, one in pairs:
+                item.done.set_result(one)
+
+    async def _without_guilty(self, items: Sequence[Item], problem: Rejected) -> None:
+        """Those named fail, the others go again; where nobody is named, half by half."""
+        guilty = {int(found[1]) for fault in problem.errors if (found := _PLACE.match(fault.path))}
+        guilty = {number for number in guilty if number < len(items)}
+        for number in guilty:
+            self._fail(items[number], _own(problem, number))
+        rest = [item for number, item in enumerate(items) if number not in guilty]
+        half = 0 if guilty else len(items) // 2
+        await self._write(rest[:half])
+        await self._write(rest[half:])
+
+    def _fail(self, item: Item, error: Exception) -> None:
+        if item.done.done():
+            return
+        item.done.set_exception(error)
+        if item.unwatched:
+            with self._lock:
+                self._lost = self._lost or error
+                self._lost_count += 1
+
+    def _settle(self, count: int) -> None:
+        with self._lock:
+            self._settled += count
+            reached: list[Future[None]] = []
+            while self._barriers and self._barriers[0][0] <= self._settled:
+                reached.append(self._barriers.popleft()[1])
+        for barrier in reached:
+            if barrier.set_running_or_notify_cancel():
+                barrier.set_result(None)
+
+
+def _own(problem: Rejected, number: int) -> Rejected:
+    """What of it is this task's, without its place in an event that its author never saw."""
+    faults = [
+        Fault(_PLACE.sub("", fault.path), fault.message)
+        for fault in problem.errors
+        if (found := _PLACE.match(fault.path)) is None or int(found[1]) == number
+    ]
+    words = "; ".join(f"{fault.path}: {fault.message}" if fault.path else fault.message for fault in faults)
+    own = Rejected(problem.code, words or problem.detail, faults, url=problem.url)
+    for note in getattr(problem, "__notes__", ()):
+        own.add_note(note)
+    return own

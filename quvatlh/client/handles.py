@@ -1,0 +1,152 @@
+"""A task that was enqueued: its end waited for, and what it returned or raised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from quvatlh.client.feed import Written
+
+if TYPE_CHECKING:
+    from quvatlh.client.taskoptions import Json
+
+R_co = TypeVar("R_co", covariant=True)
+FINISHED = frozenset({"succeeded", "failed", "deleted"})
+LARGE = {"file", "bytes", "worker", "path"}
+"""What a result is that was kept in a file."""
+TRACE = "Traceback (most recent call last):\n"
+
+
+class Side(Protocol):
+    """Where tasks run: a cluster, or this process."""
+
+    def finished(self, task_id: str, timeout_s: float | None) -> Future[Json]:
+        """The task once it has; TimeoutError."""
+
+    def look(self, task_id: str) -> Future[Json]: ...
+
+    def act(self, verb: str, task_id: str) -> Future[None]: ...
+
+
+class RemoteTraceback(Exception):
+    """What the worker wrote of it; the cause of a TaskFailed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n{self.text}"
+
+
+class TaskFailed(Exception):
+    """The task has finished, and not well."""
+
+    def __init__(self, task: str, code: str, text: str, traceback: str = "", attempts: int = 0) -> None:
+        super().__init__(f"task {task}: {text or code}")
+        self.task = task
+        self.code = code
+        """`exception`, `timeout`, `crash`, `killed`, `deleted` and what else the node may say."""
+        self.text = text
+        """Of an exception: `ValueError: no good`."""
+        self.traceback = traceback
+        self.attempts = attempts
+
+
+class ResultElsewhere(Exception):
+    """It succeeded, and what it returned is too large for the cluster's state: a file of a worker that is not this machine."""
+
+    def __init__(self, task: str, worker: str, path: str, size_bytes: int) -> None:
+        super().__init__(f"task {task}: its result, {size_bytes} bytes, is {path} of worker {worker}")
+        self.task = task
+        self.worker = worker
+        self.path = path
+        self.size_bytes = size_bytes
+
+
+class Handle(Generic[R_co]):
+    """Methods that begin with `a` are the same for coroutines."""
+
+    __slots__ = ("_side", "_written")
+
+    def __init__(self, side: Side, written: Future[Written]) -> None:
+        self._side = side
+        self._written = written
+
+    def __repr__(self) -> str:
+        known = self._written.done() and not self._written.cancelled() and self._written.exception() is None
+        return f"<quvatlh.Handle {self.id if known else 'on its way'}>"
+
+    @property
+    def id(self) -> str:
+        """Of the task that stands for it; waits where it is not written yet."""
+        return self._written.result().id
+
+    @property
+    def existing(self) -> bool:
+        """It was there before, by its `id` or its unique key."""
+        return self._written.result().existing
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """What the function returned, as JSON has it. TaskFailed, its cause the traceback; TimeoutError after so many
+        seconds; Unavailable when no node answers; ResultElsewhere."""
+        return cast("R_co", _outcome(self._side.finished(self.id, timeout).result()))
+
+    async def aresult(self, timeout: float | None = None) -> R_co:
+        return cast("R_co", _outcome(await asyncio.wrap_future(self._side.finished(await self._aid(), timeout))))
+
+    def task(self) -> Json:
+        """As the node tells it now: state, attempts, actions and all."""
+        return self._side.look(self.id).result()
+
+    async def atask(self) -> Json:
+        return await asyncio.wrap_future(self._side.look(await self._aid()))
+
+    def cancel(self) -> None:
+        """It never begins, or is stopped; `result` says TaskFailed, code `deleted`. Nothing happens to what has finished."""
+        self._side.act("delete", self.id).result()
+
+    async def acancel(self) -> None:
+        await asyncio.wrap_future(self._side.act("delete", await self._aid()))
+
+    def retry(self) -> None:
+        """A failed one runs again."""
+        self._side.act("retry", self.id).result()
+
+    async def aretry(self) -> None:
+        await asyncio.wrap_future(self._side.act("retry", await self._aid()))
+
+    async def _aid(self) -> str:
+        return (await asyncio.shield(asyncio.wrap_future(self._written))).id
+
+
+def _outcome(task: Json) -> Any:
+    if task["state"] == "succeeded":
+        value = task.get("result")
+        return _large(task["id"], value) if isinstance(value, dict) and value.keys() == LARGE else value
+    raise failure(task)
+
+
+def _large(task_id: str, place: Json) -> Any:
+    try:
+        with open(place["path"], "rb") as file:
+            text = file.read()
+        if len(text) == place["bytes"] and os.path.basename(place["path"]) == place["file"]:
+            return json.loads(text)
+    except (OSError, ValueError):
+        pass
+    raise ResultElsewhere(task_id, place["worker"], place["path"], place["bytes"])
+
+
+def failure(task: Json) -> TaskFailed:
+    error = task.get("error") or {"code": task["state"], "text": f"was {task['state']}"}
+    actions = task.get("actions") or [{}]
+    _, found, rest = (actions[-1].get("output_tail") or "").rpartition(TRACE)
+    trace = found + rest if error["code"] == "exception" else ""
+    failed = TaskFailed(task["id"], error["code"], error.get("text", ""), trace, task.get("attempts", 0))
+    if trace:
+        failed.__cause__ = RemoteTraceback(trace)
+    return failed

@@ -1,0 +1,181 @@
+"""Where the tasks of an app run: in the cluster that its motor speaks with, or here, one after the other, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from quvatlh import task as inside
+from quvatlh.client.feed import Item, Written
+from quvatlh.client.handles import FINISHED, Side
+
+if TYPE_CHECKING:
+    from quvatlh.client.calls import Client
+    from quvatlh.client.motor import Motor
+    from quvatlh.client.taskoptions import Json
+
+WAIT_S: Final = 30.0
+"""Of one question for an end; then it is asked again."""
+KEPT_TASKS_MAX: Final = 10_000
+"""Of those that ran here: older ones are forgotten."""
+
+
+class Sent(Protocol):
+    """A call, ready to go."""
+
+    @property
+    def body(self) -> bytes:
+        """A task as ADD takes it, in JSON."""
+
+    @property
+    def function(self) -> Callable[..., Any]: ...
+
+
+class Taker(Side, Protocol):
+    """Both give the place of an answer, as soon as there is room for the task."""
+
+    def put(self, call: Sent, *, watched: bool = True) -> Future[Written]:
+        """Unwatched: nobody will look at the answer, so a failure is kept for `flush`."""
+
+    async def aput(self, call: Sent) -> Future[Written]: ...
+
+
+class Cluster:
+    def __init__(self, motor: Motor) -> None:
+        self.motor = motor
+
+    def put(self, call: Sent, *, watched: bool = True) -> Future[Written]:
+        item = Item(call.body, unwatched=not watched)
+        self.motor.put(item)
+        return item.done
+
+    async def aput(self, call: Sent) -> Future[Written]:
+        item = Item(call.body)
+        await self.motor.aput(item)
+        return item.done
+
+    def finished(self, task_id: str, timeout_s: float | None) -> Future[Json]:
+        return self.motor.call(lambda client: _finished(client, task_id, timeout_s))
+
+    def look(self, task_id: str) -> Future[Json]:
+        return self.motor.call(lambda client: client.task(task_id))
+
+    def act(self, verb: str, task_id: str) -> Future[None]:
+        async def act(client: Client) -> None:
+            await client.act(verb, ids=[task_id])
+
+        return self.motor.call(act)
+
+
+async def _finished(client: Client, task_id: str, timeout_s: float | None) -> Json:
+    ends = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_s = WAIT_S if ends is None else max(0.0, min(WAIT_S, ends - time.monotonic()))
+        task = await client.task(task_id, wait_s=left_s)
+        if task["state"] in FINISHED:
+            return task
+        if ends is not None and time.monotonic() >= ends:
+            raise TimeoutError(f"task {task_id} is {task['state']} after {timeout_s:g} s")
+
+
+class Inline:
+    """Each task runs while it is enqueued; arguments and results pass through JSON as they would. Times, queues and
+    uniqueness mean nothing here; attempts follow at once, one where `retry` was not given."""
+
+    def __init__(self) -> None:
+        self._tasks: OrderedDict[str, tuple[Json, Sent]] = OrderedDict()
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def put(self, call: Sent, *, watched: bool = True) -> Future[Written]:  # noqa: ARG002 - all failures are results
+        spec = json.loads(call.body)
+        with self._lock:
+            self._number += 1
+            task_id = spec.get("id") or f"inline-{self._number}"
+            existing = task_id in self._tasks
+        if not existing:
+            self._keep(task_id, _run(task_id, spec, call.function), call)
+        written: Future[Written] = Future()
+        written.set_result(Written(task_id, existing))
+        return written
+
+    async def aput(self, call: Sent) -> Future[Written]:
+        return await asyncio.to_thread(self.put, call)
+
+    def finished(self, task_id: str, timeout_s: float | None) -> Future[Json]:  # noqa: ARG002 - it has
+        return self.look(task_id)
+
+    def look(self, task_id: str) -> Future[Json]:
+        found: Future[Json] = Future()
+        found.set_result(self._tasks[task_id][0])
+        return found
+
+    def act(self, verb: str, task_id: str) -> Future[None]:
+        task, call = self._tasks[task_id]
+        if verb == "retry" and task["state"] == "failed":
+            self._keep(task_id, _run(task_id, json.loads(call.body), call.function), call)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _keep(self, task_id: str, task: Json, call: Sent) -> None:
+        with self._lock:
+            self._tasks[task_id] = task, call
+            while len(self._tasks) > KEPT_TASKS_MAX:
+                self._tasks.popitem(last=False)
+
+
+def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
+    work = spec["work"]
+    attempts = spec.get("retry", {}).get("attempts", 1)
+    for attempt in range(1, attempts + 1):
+        record: Json = {"id": task_id, "attempts": attempt, "actions": []}
+        fields = {
+            "task": task_id,
+            "id": f"{task_id}-{attempt}",
+            "attempt": attempt,
+            "token": attempt,
+            "worker": "inline",
+        }
+        context = inside.Context(fields, lambda _said: None, lambda: None)
+        try:
+            value = contextvars.copy_context().run(_called, context, function, work)
+            return record | {"state": "succeeded", "result": json.loads(json.dumps(value, allow_nan=False))}
+        except (Exception, inside.Cancelled) as error:  # noqa: BLE001 - a task's end
+            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+            text = f"{type(error).__name__}: {error}"
+            record |= {"state": "failed", "error": {"code": "exception", "text": text}}
+            record["actions"] = [{"output_tail": trace}]
+            if attempt == attempts or isinstance(error, inside.PermanentFailure):
+                return record
+    raise AssertionError("at least one attempt")
+
+
+def _called(context: inside.Context, function: Callable[..., Any], work: Json) -> Any:
+    inside.running.set(context)
+    value = function(*work.get("args", ()), **work.get("kwargs", {}))
+    if not asyncio.iscoroutine(value):
+        return value
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(value)
+    found: Future[Any] = Future()
+    around = contextvars.copy_context()
+
+    def aside() -> None:
+        try:
+            found.set_result(around.run(asyncio.run, value))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            found.set_exception(error)
+
+    threading.Thread(target=aside).start()
+    return found.result()

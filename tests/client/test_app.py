@@ -1,0 +1,280 @@
+"""Functions as tasks: what is sent, what is refused before it is sent, and tasks that run here for a test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+from aiohttp import web
+
+from quvatlh import App, Handle, PermanentFailure, Retry, TaskFailed, current
+from quvatlh.client import Call, Rejected
+from quvatlh.task import Context, running
+from tests.client.nodes import added, node, problem
+
+app = App(inline=True)
+tries: list[int] = []
+
+
+@app.task
+def add(left: int, right: int = 1) -> int:
+    return left + right
+
+
+@app.task(queue="mail", retry=3)
+async def send(to: str) -> str:
+    tries.append(current().attempt)
+    if current().attempt < 2:
+        raise Retry("not yet")
+    return f"to {to}"
+
+
+@app.task
+def broken(*words: object, **named: object) -> None:
+    raise ValueError("no good")
+
+
+@app.task(retry=5)
+def hopeless() -> None:
+    tries.append(current().attempt)
+    raise PermanentFailure("never")
+
+
+def sent(call: Call[Any]) -> Any:
+    return json.loads(call.body)
+
+
+def test_a_call_is_a_task_of_its_function_with_its_options() -> None:
+    assert sent(add.call(1, right=2)) == {
+        "name": "add",
+        "work": {"python": "tests.client.test_app:add", "args": [1], "kwargs": {"right": 2}},
+    }
+    told = send.options(
+        delay=timedelta(minutes=5),
+        timeout=1.5,
+        unique="u",
+        notify="http://h/",
+        tags="gpu",
+        expires=datetime(2030, 1, 1, tzinfo=UTC),
+        environment="e",
+        queue="post",
+    )
+    assert sent(told.call("me")) == {
+        "name": "send",
+        "queue": "post",
+        "retry": {"attempts": 3},
+        "delay": "300000ms",
+        "timeout": "1500ms",
+        "unique": {"key": "u"},
+        "notify": {"url": "http://h/"},
+        "tags": ["gpu"],
+        "expires": "2030-01-01T00:00:00.000+00:00",
+        "work": {"python": "tests.client.test_app:send", "args": ["me"], "kwargs": {}, "environment": "e"},
+    }
+    assert "unique" not in sent(told.options(unique=False).call("me"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"quue": "x"}, "quue: there is no such option"),
+        ({"at": datetime.now(UTC), "delay": 1}, "at, delay: only one"),
+        ({"at": datetime(2030, 1, 1)}, "at: a datetime without zone"),  # noqa: DTZ001 - it is what is refused
+        ({"timeout": -1}, "timeout: must be a timedelta"),
+        ({"retry": True}, "retry: how many attempts"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_where_they_are_written(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        app.task(**options)(len)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (datetime.now(UTC), "words[0]: datetime.datetime has no form in JSON"),
+        ({"a": [1, {2}]}, "words[0].a[1]: set has no form in JSON"),
+        ({1: 2}, "words[0]: the key 1 is no text"),
+        (float("nan"), "words[0]: nan has no form in JSON"),
+        (b"x", "words[0]: bytes has no form in JSON"),
+        (2**70, "words[0]: an int of more than 64 bits; give it as text"),
+    ],
+)
+def test_an_argument_that_json_cannot_carry_is_named_before_anything_is_sent(value: object, words: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        broken.call(value)
+    assert str(caught.value) == f"broken(): argument {words}"
+    with pytest.raises(TypeError, match=r"argument named\.it"):
+        broken.call(it=value)
+
+
+def test_an_argument_within_itself_is_refused() -> None:
+    knot: list[object] = []
+    knot.append(knot)
+    with pytest.raises(TypeError, match="nested deeper than 60, or within itself"):
+        broken.call(knot)
+
+
+def test_arguments_that_do_not_fit_the_function_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"add\(\): missing a required argument: 'left'"):
+        add.call()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"add\(\): got an unexpected keyword argument 'middle'"):
+        add.call(1, middle=2)  # type: ignore[call-arg]
+
+
+def test_types_are_those_of_the_function() -> None:
+    assert_type(add(1), int)
+    assert_type(add.enqueue(1), Handle[int])
+    assert_type(add.options(priority=1).enqueue(1).result(), int)
+    assert_type(send.enqueue("me").result(), str)
+    assert_type(app.task(queue="q")(len).__name__, str)
+
+
+def test_inline_tasks_run_while_they_are_enqueued() -> None:
+    assert add.enqueue(1, 2).result(timeout=0) == 3
+    assert [each.result() for each in app.enqueue_many(add.call(n) for n in range(3))] == [1, 2, 3]
+    tries.clear()
+    assert send.enqueue("me").result() == "to me"
+    assert tries == [1, 2]
+    assert add.options(id="once").enqueue(1).existing is False
+    again = add.options(id="once").enqueue(7)
+    assert (again.existing, again.result(), app.handle("once").result()) == (True, 2, 2)
+
+
+def test_an_inline_failure_has_the_traceback_of_the_task() -> None:
+    handle = broken.enqueue("x")
+    with pytest.raises(TaskFailed) as caught:
+        handle.result()
+    failed = caught.value
+    assert (failed.code, failed.text) == ("exception", "ValueError: no good")
+    assert failed.traceback.endswith('raise ValueError("no good")\nValueError: no good\n')
+    assert failed.traceback in str(failed.__cause__)
+    tries.clear()
+    with pytest.raises(TaskFailed, match="never"):
+        hopeless.enqueue().result()
+    assert tries == [1]
+
+
+async def test_inline_tasks_run_under_a_loop_too() -> None:
+    handles = [await send.aenqueue("a"), send.enqueue("b"), *await app.aenqueue_many([send.call("c")])]
+    assert [await each.aresult() for each in handles] == ["to a", "to b", "to c"]
+
+
+async def test_what_many_enqueue_shares_requests_which_are_repeated_under_their_keys() -> None:
+    ids = [f"t{n}" for n in range(20)]
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def unavailable(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        asked.set()
+        await go.wait()
+        return await problem(503, "no_master", Retry_After="0")(request, body)
+
+    async with node(unavailable, added(ids[0]), added(*ids[1:])) as one:
+        remote = App(one.url, token="t")
+        task = remote.task(add.__quvatlh_run__)
+        first = asyncio.create_task(task.aenqueue(0))
+        await asked.wait()
+        rest = [asyncio.create_task(task.aenqueue(n)) for n in range(1, 20)]
+        await asyncio.sleep(0)  # all are on their way
+        go.set()
+        assert [(await each).id for each in (first, *rest)] == ids
+        await asyncio.to_thread(remote.close)
+    assert one.keys[0] == one.keys[1] != one.keys[2]
+    assert len(json.loads(one.asked[2].body)["tasks"]) == 19
+
+
+async def test_a_program_that_ends_writes_what_is_on_its_way_first() -> None:
+    async with node(added("t1")) as one:
+        url = one.url.replace("127.0.0.1", "localhost")  # a name: looking it up takes a thread
+        code = "from quvatlh import App\nimport json\napp = App()\napp.task(json.dumps).enqueue_nowait(1)\n"
+        ended = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, env=os.environ | {"QUVATLH_URL": url, "QUVATLH_TOKEN": "t"}
+        )
+        assert await ended.wait() == 0
+    assert json.loads(one.asked[0].body)["tasks"][0]["work"]["python"] == "json:dumps"
+    assert one.asked[0].headers["Authorization"] == "Bearer t"
+
+
+async def test_what_could_not_be_enqueued_is_told_by_flush_and_at_the_end() -> None:
+    refusal = problem(400, "invalid", "no", [{"path": "tasks[0].queue", "message": "is no queue"}])
+    async with node(refusal, refusal) as one:
+        remote = App(one.url, token="t")
+        remote.task(add.__quvatlh_run__).enqueue_nowait(1)
+        with pytest.raises(Exception, match=r"^queue: is no queue\n"):
+            await asyncio.to_thread(remote.flush, 10)
+        await asyncio.to_thread(remote.close)
+        code = f"from quvatlh import App\nimport json\nApp({one.url!r}, token='t').task(json.dumps).enqueue_nowait(1)"
+        ended = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE)
+        _, errors = await ended.communicate()
+        assert errors.decode() == "quvatlh: 1 task(s) were not enqueued: queue: is no queue\n"
+
+
+async def test_inside_a_task_nothing_is_left_for_later() -> None:
+    """A worker's child ends without a last word."""
+    async with node(problem(400, "invalid", "no task")) as one:
+        remote = App(one.url, token="t")
+        mark = running.set(Context({"id": "a1"}, lambda _said: None, lambda: None))
+        with pytest.raises(Rejected, match="no task"):
+            await asyncio.to_thread(remote.task(add.__quvatlh_run__).enqueue_nowait, 1)
+        running.reset(mark)
+        await asyncio.to_thread(remote.close)
+
+
+async def test_who_is_not_known_is_told_where_his_token_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QUVATLH_TOKEN", raising=False)
+    refusal = problem(401, "unauthorized", "no token")
+    async with node(refusal, refusal) as one:
+        remote = App(one.url, data=str(tmp_path))
+        with pytest.raises(Rejected) as enqueued:
+            await remote.task(add.__quvatlh_run__).aenqueue(1)
+        with pytest.raises(Rejected) as asked:
+            await remote.handle("t").aresult()
+        await asyncio.to_thread(remote.close)
+    words = (
+        f"The token was looked for: App(token=…): not given; QUVATLH_TOKEN: not set; {tmp_path}/token: no such file."
+    )
+    assert enqueued.value.__notes__ == asked.value.__notes__ == [words]
+
+
+async def test_what_is_closed_opens_again() -> None:
+    async with node(added("t1"), added("t2")) as one:
+        remote = App(one.url, token="t")
+        for name in ("t1", "t2"):
+            assert (await remote.task(add.__quvatlh_run__).aenqueue(1)).id == name
+            await asyncio.to_thread(remote.close)
+
+
+async def test_a_fork_has_connections_of_its_own() -> None:
+    async with node(added("t1"), added("t2")) as one:
+        code = (
+            "import json, os\nfrom quvatlh import App\n"
+            f"app = App({one.url!r}, token='t')\ntask = app.task(json.dumps)\ntask.enqueue(1)\n"
+            "pid = os.fork()\nif not pid:\n    task.enqueue(2)\n    os._exit(7)\n"
+            "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
+        )
+        ended = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+        assert await asyncio.wait_for(ended.wait(), 20) == 0
+    assert len(one.asked) == 2
+
+
+def test_a_function_that_workers_cannot_find_is_refused() -> None:
+    with pytest.raises(ValueError, match="workers find only functions of a module's top level"):
+        App("http://127.0.0.1:1", token="t", deadline_s=0.1).task(lambda: None).enqueue()
+
+
+def test_who_only_defines_tasks_loads_no_network() -> None:
+    code = (
+        "import sys, quvatlh\nassert 'asyncio' not in sys.modules\n"
+        "app = quvatlh.App()\n@app.task\ndef f(): ...\nf.call()\n"
+        "assert not {'aiohttp', 'yarl', 'pysyncobj'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,136 @@
+"""What is enqueued together goes out together: bounded, in order, and what is wrong is told to its author alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from quvatlh.client import feed as feeds
+from quvatlh.client.errors import Fault, Rejected, Unavailable
+from quvatlh.client.feed import Feed, Item, Written
+
+
+class Wire:
+    """Takes events; refuses what holds `bad`."""
+
+    def __init__(self, *, names_it: bool = True) -> None:
+        self.events: list[list[bytes]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.names_it = names_it
+        self.feed = Feed(self.send, self.wake)
+        self.runs: list[asyncio.Task[None]] = []
+
+    def wake(self) -> None:
+        self.runs.append(asyncio.get_running_loop().create_task(self.feed.run()))
+
+    async def send(self, bodies: Sequence[bytes]) -> Sequence[Written]:
+        self.events.append(list(bodies))
+        await self.open.wait()
+        bad = [number for number, body in enumerate(bodies) if body == b"bad"]
+        if bad:
+            faults = [Fault(f"tasks[{number}].timeout", "is no time") for number in bad]
+            raise Rejected("invalid", "no", faults if self.names_it else ())
+        return [Written(body.decode(), existing=False) for body in bodies]
+
+    def offer(self, *bodies: bytes) -> list[Item]:
+        items = [Item(body) for body in bodies]
+        assert [self.feed.offer(item) for item in items] == [None] * len(items)
+        return items
+
+    async def idle(self) -> None:
+        await asyncio.gather(*self.runs)
+
+
+async def test_what_comes_while_a_write_is_under_way_is_the_next_write_in_order() -> None:
+    wire = Wire()
+    wire.open.clear()
+    first = wire.offer(b"0")
+    await asyncio.sleep(0)
+    rest = wire.offer(b"1", b"2", b"3")
+    wire.open.set()
+    await wire.idle()
+    assert wire.events == [[b"0"], [b"1", b"2", b"3"]]
+    assert [item.done.result().id for item in first + rest] == ["0", "1", "2", "3"]
+
+
+async def test_an_event_has_so_many_tasks_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "EVENT_TASKS_MAX", 3)
+    monkeypatch.setattr(feeds, "EVENT_BYTES_MAX", 10)
+    wire = Wire()
+    wire.offer(b"1", b"2", b"3", b"4", b"long" * 2, b"too long" * 9, b"5")
+    await wire.idle()
+    assert wire.events == [[b"1", b"2", b"3"], [b"4", b"long" * 2], [b"too long" * 9], [b"5"]]
+
+
+@pytest.mark.parametrize("names_it", [True, False])
+async def test_what_a_node_refuses_fails_alone(*, names_it: bool) -> None:
+    wire = Wire(names_it=names_it)
+    items = wire.offer(b"1", b"bad", b"2", b"3", b"bad")
+    await wire.idle()
+    assert [item.done.result().id for item in items if item.body != b"bad"] == ["1", "2", "3"]
+    for item in (items[1], items[4]):
+        error = item.done.exception()
+        assert isinstance(error, Rejected)
+        assert str(error) == ("timeout: is no time" if names_it else "no")
+
+
+async def test_where_there_is_no_room_one_waits_until_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "WAITING_TASKS_MAX", 2)
+    wire = Wire()
+    wire.open.clear()
+    wire.offer(b"1", b"2")
+    turns = [wire.feed.offer(Item(b"3")) for _ in range(3)]
+    assert all(turn is not None and not turn.done() for turn in turns)
+    assert turns[0] is not None
+    turns[0].cancel()
+    wire.open.set()
+    await wire.idle()
+    assert [turn is not None and turn.done() for turn in turns] == [True, True, True]
+    assert wire.feed.offer(Item(b"3")) is None
+    await wire.idle()
+
+
+async def test_what_is_cancelled_before_its_write_is_not_written() -> None:
+    wire = Wire()
+    items = wire.offer(b"1", b"2")
+    items[0].done.cancel()
+    await wire.idle()
+    assert wire.events == [[b"2"]]
+
+
+async def test_settled_is_what_was_offered_until_now_and_lost_what_nobody_watched() -> None:
+    wire = Wire()
+    assert wire.feed.all_settled().done()
+    assert wire.feed.offer(Item(b"bad", unwatched=True)) is None
+    wire.offer(b"bad", b"1")
+    settled = wire.feed.all_settled()
+    assert not settled.done()
+    await wire.idle()
+    assert settled.done()
+    error, count = wire.feed.take_lost()
+    assert (str(error), count) == ("timeout: is no time", 1)
+    assert wire.feed.take_lost() == (None, 0)
+
+
+async def test_what_is_abandoned_fails() -> None:
+    wire = Wire()
+    items = wire.offer(b"1", b"2")
+    settled = wire.feed.all_settled()
+    wire.feed.abandon(Unavailable("stopping", "closed"))
+    assert [str(item.done.exception()) for item in items] == ["closed", "closed"]
+    assert settled.done()
+    await wire.idle()
+
+
+async def test_an_answer_of_another_length_fails_its_tasks_and_the_next_go_on() -> None:
+    wire = Wire()
+    wire.feed = Feed(lambda _bodies: wire.send([b"1"]), wire.wake)
+    items = wire.offer(b"1", b"2")
+    await wire.idle()
+    assert all(isinstance(item.done.exception(), ValueError) for item in items)
+    [later] = wire.offer(b"1")
+    await wire.idle()
+    assert later.done.result().id == "1"

@@ -1,0 +1,33 @@
+"""Tasks that test_library enqueues, and a node's worker runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quvatlh import App
+
+app = App()
+
+
+@app.task
+def twice(number: int) -> int:
+    return 2 * number
+
+
+@app.task(retry={"attempts": 2, "first": "100ms"})
+def reads(path: str) -> str:
+    return Path(path).read_text()
+
+
+@app.task
+def long(length: int) -> str:
+    return "x" * length
+
+
+@app.task
+async def spreads(url: str, token: str, count: int) -> list[int]:
+    """By an app of its own: a task has no QUVATLH_ variables."""
+    inner = App(url, token=token)
+    task = inner.task(twice.__quvatlh_run__)
+    handles = [task.enqueue_nowait(number) for number in range(count)]
+    return [await handle.aresult(timeout=20) for handle in handles]
