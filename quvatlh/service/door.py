@@ -146,23 +146,12 @@ class Door:
         master = self._log.role.master
         if master is None or master == self._log.node_id:
             raise Unavailable("no master is known")
-        reply = asks.REPLY.decode(await self._hop(master, _encoded(asks.ASK.encode, ask), ask.deadline_s))
+        reply = asks.REPLY.decode(
+            await hop(self._peers, master, KIND, _encoded(asks.ASK.encode, ask), ask.deadline_s, self._moved)
+        )
         if isinstance(reply, asks.No):
             raise error_of(reply)
         return Written(reply.index, reply.answer)
-
-    async def _hop(self, master: str, body: bytes, left_s: float) -> bytes:
-        """A master that is none any more is not waited for: stopped or cut off, it answers nobody."""
-        asked = asyncio.ensure_future(self._peers.request(master, KIND, body, deadline=left_s))
-        moved = asyncio.ensure_future(self._moved.wait())
-        try:
-            await asyncio.wait({asked, moved}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
-                raise Unknown(f"{master} was asked, and is not the master any more")
-            return asked.result()
-        finally:
-            moved.cancel()
-            asked.cancel()
 
     async def _asked(self, _asker: str, body: bytes) -> bytes:
         """The hop arrives: this node acts, or says that it does not."""
@@ -231,6 +220,20 @@ class Door:
         applied = await self._log.propose(_encoded(self._codec.encode_item, item), deadline=deadline_s)
         assert isinstance(applied.result, Outcome)  # this machine's rules give nothing else
         return Written(applied.index, applied.result.result)
+
+
+async def hop(peers: Peers, master: str, kind: str, body: bytes, left_s: float, moved: asyncio.Event) -> bytes:
+    """A master that is none any more is not waited for: stopped or cut off, it answers nobody."""
+    asked = asyncio.ensure_future(peers.request(master, kind, body, deadline=left_s))
+    elsewhere = asyncio.ensure_future(moved.wait())
+    try:
+        await asyncio.wait({asked, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            raise Unknown(f"{master} was asked, and is not the master any more")
+        return asked.result()
+    finally:
+        elsewhere.cancel()
+        asked.cancel()
 
 
 def _nothing_at_once(_tasks: Sequence[c.NewTask]) -> AbstractContextManager[tuple[c.Award, ...]]:

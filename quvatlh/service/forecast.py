@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from quvatlh.core.events import Event
@@ -19,13 +18,11 @@ from quvatlh.core.rows import TaskRow
 from quvatlh.core.views import QueueView
 from quvatlh.ports import Clock, Role
 from quvatlh.service.pool import Json, Metric
+from quvatlh.service.runtimes import RunTimes
 
-QUEUES_MAX: Final = 1000
 WATCHED_MAX: Final = 256
 """Tasks whose runs are timed at once, and as many whose start was foretold."""
 TRUSTED_AFTER: Final = 3
-WEIGHT: Final = 8
-"""A run counts for an eighth."""
 ERRORS_KEPT: Final = 512
 RANGED_AFTER: Final = 20
 """Predictions that came true or did not, before the range is made of them."""
@@ -48,12 +45,6 @@ class Standing(NamedTuple):
     """Slots of workers that are up, and that nothing is in."""
 
 
-@dataclass(slots=True)
-class _Known:
-    run_ms: float
-    runs: int = 1
-
-
 class Forecast:
     """A feed.Hearer on every node."""
 
@@ -61,7 +52,7 @@ class Forecast:
         self._clock = clock
         self._runs: OrderedDict[int, float] = OrderedDict()
         """Task (seq) -> when its action was awarded, by the boot clock."""
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._run_times = RunTimes(TRUSTED_AFTER)
         self._told: OrderedDict[int, tuple[float, float]] = OrderedDict()
         """Task -> when its wait was foretold, and how long, in ms."""
         self._errors_ms: deque[float] = deque(maxlen=ERRORS_KEPT)
@@ -94,10 +85,10 @@ class Forecast:
         room = max(0, standing.free if limit is None else min(standing.free, limit - queue.live))
         if before < room:
             return by_rate
-        known = self._known.get(row.queue)
-        if known is None or known.runs < TRUSTED_AFTER:
+        run_ms = self._run_times.of(row.queue)
+        if run_ms is None:
             return None
-        return max(by_rate, (before + 1 - room) * known.run_ms / max(1, queue.live, room))
+        return max(by_rate, (before + 1 - room) * run_ms / max(1, queue.live, room))
 
     def _range(self) -> tuple[float, float]:
         """So that nine of ten of the last starts fell into it, on either side of it one in twenty."""
@@ -136,7 +127,7 @@ class Forecast:
                 if seq in self._told:
                     self._came_true(seq)
             elif seq in runs and event.kind in _ENDS:
-                self._learn(event.queue, (self._clock.boot() - runs.pop(seq)) * 1000)
+                self._run_times.learn(event.queue, (self._clock.boot() - runs.pop(seq)) * 1000)
             elif event.kind in _LOST:
                 runs.pop(seq, None)
                 if event.kind == "task.deleted":
@@ -162,17 +153,6 @@ class Forecast:
         self._errors_ms.append(abs(waited_ms - wait_ms))
         self._shares.append(waited_ms / wait_ms)
         self.foretold += 1
-
-    def _learn(self, queue: str, run_ms: float) -> None:
-        known = self._known.get(queue)
-        if known is None:
-            while len(self._known) >= QUEUES_MAX:
-                self._known.popitem(last=False)
-            self._known[queue] = _Known(run_ms)
-            return
-        known.runs += 1
-        known.run_ms += (run_ms - known.run_ms) / WEIGHT
-        self._known.move_to_end(queue)
 
 
 def _by_rate(queue: QueueView, before: float, now_ms: int) -> float:

@@ -179,18 +179,7 @@ class Node:
         self.feed = Feed(options.events_max, on_fatal)
         reads = Reads(log, self.door, state, self._readers, self.feed, outputs, clock)
         self.feed.groups = reads.groups_of
-        self._status = Status(
-            log,
-            state,
-            reads,
-            self.session,
-            self.reserves,
-            entropy,
-            name=options.name,
-            facts=world.facts,
-            scratch=options.scratch,
-            works=options.slots > 0,
-        )
+        self._status = self._make_status(world, reads)
         known = tokens.Tokens(state, self._status.behind)
         history = History(state, clock)
         duties = Duties(
@@ -215,6 +204,20 @@ class Node:
             reads.forecast,
             self.tree,
             traffic,
+        )
+
+    def _make_status(self, world: World, reads: Reads) -> Status:
+        return Status(
+            world.log,
+            self._state,
+            reads,
+            self.session,
+            self.reserves,
+            world.entropy,
+            name=self._options.name,
+            facts=world.facts,
+            scratch=self._options.scratch,
+            works=self._options.slots > 0,
         )
 
     def _make_workplace(self, world: World) -> Workplace:

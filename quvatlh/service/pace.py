@@ -13,14 +13,12 @@ from typing import Final
 
 from quvatlh.core.events import Event
 from quvatlh.ports import Clock, Role
+from quvatlh.service.runtimes import RunTimes
 
-QUEUES_MAX: Final = 1000
 SAMPLES_MAX: Final = 256
 """Awards that are watched at once."""
 TRUSTED_AFTER: Final = 4
 """Samples of a queue before anybody believes them."""
-WEIGHT: Final = 8
-"""A sample counts for an eighth."""
 LONG_MS: Final = 1000.0
 """A watched action that has not ended by then counts as one that took so long, and is watched no more."""
 HELD_MS: Final = 250.0
@@ -38,19 +36,13 @@ class _Sample:
     """Slots for each action that was in the worker's hands, at most 1."""
 
 
-@dataclass(slots=True)
-class _Known:
-    run_ms: float
-    samples: int = 1
-
-
 class Pace:
     """A Hearer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._watched: OrderedDict[int, _Sample] = OrderedDict()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._run_times = RunTimes(TRUSTED_AFTER)
 
     def awarded(self, seq: int, queue: str, share: float) -> None:
         """By the auction, before it is proposed: a little too early, never too late."""
@@ -59,8 +51,7 @@ class Pace:
 
     def run_ms(self, queue: str) -> float | None:
         """About how long a task of it takes a slot; None while too few were seen."""
-        known = self._known.get(queue)
-        return None if known is None or known.samples < TRUSTED_AFTER else known.run_ms
+        return self._run_times.of(queue)
 
     def tidy(self) -> None:
         """Long ones make room."""
@@ -70,39 +61,28 @@ class Pace:
             if now - sample.at < LONG_MS / 1000:
                 return
             del self._watched[seq]
-            self._learn(sample.queue, LONG_MS)
+            self._run_times.learn(sample.queue, LONG_MS)
 
     # --- a Hearer ---
 
     def heard(self, _index: int, events: Sequence[Event]) -> None:
-        if not self._watched and not self._known:
+        if not self._watched and not self._run_times:
             return
         for event in events:
             if event.kind in _ENDS:
                 sample = self._watched.pop(event.seq, None)
                 if sample is not None:
-                    self._learn(sample.queue, (self._clock.boot() - sample.at) * 1000 * sample.share)
+                    self._run_times.learn(sample.queue, (self._clock.boot() - sample.at) * 1000 * sample.share)
             elif event.kind == "task.ready" and event.token:  # given back: it had waited for too long
                 self._watched.pop(event.seq, None)
-                self._learn(event.queue, HELD_MS)
+                self._run_times.learn(event.queue, HELD_MS)
             elif event.kind in _OTHERWISE:
                 self._watched.pop(event.seq, None)
 
     def role_changed(self, role: Role) -> None:
         if not role.acting:
             self._watched.clear()
-            self._known.clear()
+            self._run_times.clear()
 
     def reset(self, _index: int) -> None:
         self._watched.clear()
-
-    def _learn(self, queue: str, run_ms: float) -> None:
-        known = self._known.get(queue)
-        if known is None:
-            while len(self._known) >= QUEUES_MAX:
-                self._known.popitem(last=False)
-            self._known[queue] = _Known(run_ms)
-            return
-        known.samples += 1
-        known.run_ms += (run_ms - known.run_ms) / WEIGHT
-        self._known.move_to_end(queue)

@@ -17,7 +17,7 @@ from quvatlh.core.rows import LIVE_SELECT, LiveRow, json_list, live_row
 from quvatlh.ports import Log, LogError, Peers, Role, Unavailable, Unknown
 from quvatlh.service import asks, pool, records
 from quvatlh.service.answers import problem
-from quvatlh.service.door import Door, error_of, no_of
+from quvatlh.service.door import Door, error_of, hop, no_of
 from quvatlh.service.pool import Call, Json, Rejected
 from quvatlh.service.pullasks import (
     ANSWER,
@@ -203,23 +203,11 @@ class Pulling:
         master = self._log.role.master
         if master is None or master == self._log.node_id:
             raise Unavailable("no master is known")
-        answer = ANSWER.decode(await self._hop(master, ASK.encode(ask), _patience_s(ask), moved))
+        answer = ANSWER.decode(await hop(self._peers, master, KIND, ASK.encode(ask), _patience_s(ask), moved))
         if isinstance(answer, asks.No):
             raise error_of(answer)
         assert isinstance(answer, Taken | Heard)
         return answer
-
-    async def _hop(self, master: str, body: bytes, left_s: float, moved: asyncio.Event) -> bytes:
-        asked = asyncio.ensure_future(self._peers.request(master, KIND, body, deadline=left_s))
-        elsewhere = asyncio.ensure_future(moved.wait())
-        try:
-            await asyncio.wait({asked, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
-                raise Unknown(f"{master} was asked, and is not the master any more")
-            return asked.result()
-        finally:
-            elsewhere.cancel()
-            asked.cancel()
 
     async def _wait_applied(self, index: int, ends: float) -> None:
         if self._log.applied_index < index:
