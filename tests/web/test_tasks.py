@@ -56,6 +56,19 @@ async def test_a_search_is_typed_with_the_help_of_suggestions(seen: Seen) -> Non
     await expect(seen.row("other")).to_be_visible()
 
 
+async def test_a_search_entered_before_the_next_frame_is_the_one_that_was_typed(seen: Seen) -> None:
+    await seen.add(name="quick", queue="emails", tags=NEVER, work=SLEEP)
+    page = await seen.at("#/tasks")
+    await expect(seen.row("quick")).to_be_visible()
+    await page.get_by_role("combobox", name="Search tasks").evaluate("""field => {
+        field.value = "queue:nowhere";
+        field.dispatchEvent(new InputEvent("input", {bubbles: true}));
+        field.form.requestSubmit();
+    }""")
+    await expect(page.get_by_text("No task matches.")).to_be_visible()
+    assert "queue%3Anowhere" in page.url
+
+
 async def test_pages_go_on_and_back_and_are_sorted(seen: Seen) -> None:
     for number in range(60):
         await seen.add(name=f"sorted-{number:02}", queue="pages", priority=number, tags=NEVER, work=SLEEP)

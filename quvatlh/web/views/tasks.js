@@ -167,7 +167,7 @@ class Hints {
   field(shown, search) {
     const text = this.text ?? shown;
     const isOpen = this.items.length > 0;
-    return h("form", { class: "search", role: "search", onsubmit: (event) => { event.preventDefault(); this.submit(text, search); } },
+    return h("form", { class: "search", role: "search", onsubmit: (event) => { event.preventDefault(); this.submit(event.target.querySelector("input").value, search); } },
       h("input", {
         type: "search", value: text, placeholder: "queue:emails state:failed error:timeout", "aria-label": "Search tasks", spellcheck: "false", autocomplete: "off", autocapitalize: "off",
         role: "combobox", "aria-expanded": String(isOpen), "aria-controls": "hints", "aria-autocomplete": "list", "aria-activedescendant": this.chosen >= 0 ? `hint-${this.chosen}` : undefined,
@@ -182,6 +182,7 @@ class Hints {
 
   typed(input, search) {
     this.text = input.value;
+    this.chosen = -1;
     this.suggest(input);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.apply(search), 500);
