@@ -36,6 +36,7 @@ TASK: Mapping[tuple[TaskState, str], TaskState] = {
     ("retrying", "expire"): "failed",
     ("retrying", "delete"): "deleted",
     ("failed", "retry"): "pending",
+    ("failed", "delete"): "deleted",
 }
 
 ACTION: Mapping[tuple[ActionState, str], ActionState] = {

@@ -195,6 +195,8 @@ class Traffic:
                     self._flows.pop(event.id, None)
                     flow = None
                 continue
+            if event.more is not None and "was" in event.more:
+                continue  # it had failed, and was counted then
             if flow is None or event.queue != name:
                 name, flow = event.queue, self._flow(event.queue)
             for what in counted:

@@ -1,6 +1,6 @@
 """The task table as a person would write it down: dictionaries, whole scans, no indexes, no counters, no batches.
 
-It knows jobs and services, limits by name and queue, unique keys, expiry, retries, loss, kill, delete, relocation. What it
+It knows jobs and services, limits by name and queue, unique keys, expiry, retries, loss, kill, delete, moves. What it
 says of every task is compared with the tables after every step.
 """
 
@@ -18,6 +18,7 @@ class Action:
     begun: bool = False
     stop: str = ""
     began_ms: int = 0
+    queue: str = ""
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Plain:
             return 0
         if task.expires_ms is not None and task.expires_ms <= self.now and self._may_expire(task):
             return 0
-        queued = sum(1 for other, _ in live if other.queue == task.queue)
+        queued = sum(1 for _, action in live if action.queue == task.queue)
         if queued >= self.queue_limits.get(task.queue, 10**9):
             return 0
         namesakes = [other for other, _ in live if (other.name or other.id) == (task.name or task.id)]
@@ -94,7 +95,7 @@ class Plain:
         if len(namesakes) + 1 > smallest:
             return 0
         self.tokens += 1
-        task.actions.append(Action(self.tokens, worker))
+        task.actions.append(Action(self.tokens, worker, queue=task.queue))
         task.attempts += 1
         if not task.service:
             task.state = "claimed"
@@ -182,12 +183,21 @@ class Plain:
         self._over(task, "failed", "killed")
         return True
 
-    def delete(self, id_: str) -> None:
+    def delete(self, id_: str, *, failed: bool) -> bool:
         task = self.tasks[id_]
-        if not task.over:
+        if not task.over or (failed and task.state == "failed"):
             for action in task.actions:
                 action.stop = "delete"
-            self._over(task, "deleted")
+            self._over(task, "deleted", task.error if task.over else None)
+        return True
+
+    def move(self, id_: str, queue: str, *, failed: bool) -> bool:
+        """Into another queue; what is live counts where it was awarded."""
+        task = self.tasks[id_]
+        if task.over and not (failed and task.state == "failed"):
+            return False
+        task.queue = queue
+        return True
 
     def retry(self, id_: str) -> bool:
         task = self.tasks[id_]

@@ -139,11 +139,13 @@ class Chaos:
     def person(self) -> c.AnyCommand:
         ids = tuple(self.some("id", "task", 3))
         to, source = self.maybe("w2"), self.maybe("w1")
-        loose, token = self.chance.random() < 0.4, next(iter(self.some("token", "live", 1)), 0)
-        only = token if self.chance.random() < 0.2 else 0
+        chance = self.chance
+        loose, token = chance.random() < 0.4, next(iter(self.some("token", "live", 1)), 0)
+        only = token if chance.random() < 0.2 else 0
         moves = tuple(c.Move(id_, to, source, loose=loose, token=only) for id_ in ids)
-        verbs: list[c.AnyCommand] = [c.Delete(ids), c.Kill(ids), c.RetryTasks(ids), c.Relocate(moves)]
-        return self.chance.choice(verbs)
+        deleted = c.Delete(ids, failed=chance.random() < 0.7)
+        verbs: list[c.AnyCommand] = [deleted, c.Kill(ids), c.RetryTasks(ids), c.Relocate(moves)]
+        return chance.choice(verbs)
 
     def update(self) -> c.Update:
         now, chance = self.table.now, self.chance
@@ -157,7 +159,8 @@ class Chaos:
             "keep_ms": self.maybe(chance.choice([0, 4000]), 0.7),
         }
         named = chance.sample(sorted(every), chance.randint(1, 3))
-        return c.Update(tuple(self.some("id", "task", 3)), TaskChanges(**{name: every[name] for name in named}))
+        changes = TaskChanges(**{name: every[name] for name in named})
+        return c.Update(tuple(self.some("id", "task", 3)), changes, failed=chance.random() < 0.7)
 
     def queue(self) -> c.AnyCommand:
         chance, name = self.chance, self.chance.choice(QUEUES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +101,22 @@ class Pair:
         if not self.ids:
             return
         id_ = self.chance.choice(self.ids)
-        verb = self.chance.choice(["kill", "delete", "retry", "relocate"])
-        done = {"kill": self.plain.kill, "retry": self.plain.retry, "relocate": self.plain.relocate}
-        expected = done[verb](id_) if verb in done else True
-        if verb == "delete":
-            self.plain.delete(id_)
+        verb = self.chance.choice(["kill", "delete", "retry", "relocate", "move"])
+        queue, failed = self.chance.choice(["default", "narrow"]), self.chance.random() < 0.7
+        done: dict[str, Callable[[], bool]] = {
+            "kill": lambda: self.plain.kill(id_),
+            "delete": lambda: self.plain.delete(id_, failed=failed),
+            "retry": lambda: self.plain.retry(id_),
+            "relocate": lambda: self.plain.relocate(id_),
+            "move": lambda: self.plain.move(id_, queue, failed=failed),
+        }
+        expected = done[verb]()
         commands: dict[str, c.AnyCommand] = {
             "kill": c.Kill((id_,)),
-            "delete": c.Delete((id_,)),
+            "delete": c.Delete((id_,), failed=failed),
             "retry": c.RetryTasks((id_,)),
             "relocate": c.Relocate((c.Move(id_),)),
+            "move": c.Update((id_,), c.TaskChanges(queue=queue), failed=failed),
         }
         told = self.table.do(commands[verb])
         assert (told.matched, told.done) == (1, int(expected))
@@ -131,9 +138,10 @@ class Pair:
         return [(token, live[token][1])]
 
     def compare(self) -> None:
-        rows = self.table.db.execute("SELECT id, state, attempts, ended, deaths, resting, error FROM task ORDER BY id")
+        columns = "id, queue, state, attempts, ended, deaths, resting, error"
+        rows = self.table.db.execute(f"SELECT {columns} FROM task ORDER BY id")
         expected = [
-            (t.id, t.state, t.attempts, t.failures, t.deaths, t.resting, t.error)
+            (t.id, t.queue, t.state, t.attempts, t.failures, t.deaths, t.resting, t.error)
             for _, t in sorted(self.plain.tasks.items())
         ]
         assert rows.fetchall() == expected

@@ -56,7 +56,7 @@ VERBS: dict[str, Callable[[Table, int], Any]] = {
     "back_off": lambda table, token: table.finish(token, 1),
     "requeue": lambda table, token: table.do(c.Lost((c.Loss(token),))),
     "kill": lambda table, _: table.do(c.Kill(("t",))),
-    "delete": lambda table, _: table.do(c.Delete(("t",))),
+    "delete": lambda table, _: table.do(c.Delete(("t",), failed=True)),
     "retry": lambda table, _: table.do(c.RetryTasks(("t",))),
 }
 

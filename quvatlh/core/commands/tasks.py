@@ -41,6 +41,8 @@ class Delete(Command, frozen=True, tag="delete"):
 
     ids: TaskIds
     strict: bool = True
+    failed: bool = False
+    """What has failed becomes deleted, too. Entries of before leave it as it is, and say done."""
 
 
 class Kill(Command, frozen=True, tag="kill"):
@@ -85,3 +87,5 @@ class Update(Command, frozen=True, tag="update"):
     ids: TaskIds
     changes: TaskChanges
     strict: bool = True
+    failed: bool = False
+    """What has failed is changed, too: where it is listed, and how it would run again. Entries of before leave it alone."""

@@ -11,7 +11,7 @@ from quvatlh.core.books import QueueState
 from quvatlh.core.commands import EndDetail
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.lines import flows
-from quvatlh.core.model import ActionState, Retry, StopReason
+from quvatlh.core.model import FINISHED, ActionState, Retry, StopReason
 from quvatlh.core.rows import LiveRow, TaskRow
 from quvatlh.core.turns import QUEUES, of_class
 from quvatlh.core.unit import Unit
@@ -104,11 +104,13 @@ def finish_task(
     unit: Unit, task: TaskRow, verb: str, error: str | None, text: str | None, action: LiveRow | None = None
 ) -> None:
     """A final state, by a verb of the transition table; the caller stores it."""
-    task.state = transitions.TASK[task.state, verb]
+    before, task.state = task.state, transitions.TASK[task.state, verb]
     task.finished_at = unit.now
     task.error, task.error_text = error, None if text is None else text[: limits.ERROR_CHARS_MAX]
     kind = {"succeeded": "task.succeeded", "failed": "task.failed", "deleted": "task.deleted"}[task.state]
     more: dict[str, Any] = {} if error is None else {"error": error, "text": task.error_text}
+    if before in FINISHED:
+        more["was"] = before
     token, worker = (0, "") if action is None else (action.token, action.worker)
     if action is not None and action.started_at is not None:
         more["started_at"] = action.started_at

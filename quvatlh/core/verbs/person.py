@@ -21,10 +21,14 @@ from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import ending
 
 _REFUSED_SHOWN_MAX = 100
+_OF_HISTORY = {"keep_ms"}
+"""What changes of a task that is over."""
+_OF_FAILED = _OF_HISTORY | {"queue", "priority", "tags", "limit", "expires_ms"}
+"""Of one that may run again. Not its time: it has begun."""
 
 
 def delete(unit: Unit, command: Delete) -> Done | Rejection:
-    return _each(unit, command.ids, _delete, strict=command.strict)
+    return _each(unit, command.ids, lambda u, task: _delete(u, task, failed=command.failed), strict=command.strict)
 
 
 def kill(unit: Unit, command: Kill) -> Done | Rejection:
@@ -48,7 +52,8 @@ def relocate(unit: Unit, command: Relocate) -> Done | Rejection:
 
 
 def update(unit: Unit, command: Update) -> Done | Rejection:
-    return _each(unit, command.ids, lambda u, task: _update(u, task, command.changes), strict=command.strict)
+    changes, failed = command.changes, command.failed
+    return _each(unit, command.ids, lambda u, task: _update(u, task, changes, failed=failed), strict=command.strict)
 
 
 def _each(unit: Unit, ids: Sequence[str], act: Callable[[Unit, TaskRow], bool], *, strict: bool) -> Done | Rejection:
@@ -76,12 +81,13 @@ def _actions(unit: Unit, task: TaskRow) -> list[LiveRow]:
     return unit.select_live("WHERE task = ?", task.seq) if task.live else []
 
 
-def _delete(unit: Unit, task: TaskRow) -> bool:
-    """Finished ones are as asked already; only a key that they still hold is freed."""
-    if not task.finished:
+def _delete(unit: Unit, task: TaskRow, *, failed: bool) -> bool:
+    """What is over is as asked already, but for what has `failed`; a key that it still holds is freed. The error stays."""
+    if not task.finished or (failed and task.state == "failed"):
         was = copy(task)
+        error, text = (task.error, task.error_text) if task.finished else (None, None)
         ending.stop(unit, task, _actions(unit, task), "delete")
-        ending.finish_task(unit, task, "delete", None, None)
+        ending.finish_task(unit, task, "delete", error, text)
         unit.store(task, was)
     unit.free_unique(task)
     return True
@@ -149,10 +155,8 @@ def _relocate(unit: Unit, task: TaskRow, move: Move) -> bool:
     return True
 
 
-def _update(unit: Unit, task: TaskRow, changes: TaskChanges) -> bool:
-    if task.finished and any(
-        getattr(changes, field) is not UNSET for field in changes.__struct_fields__ if field != "keep_ms"
-    ):
+def _update(unit: Unit, task: TaskRow, changes: TaskChanges, *, failed: bool) -> bool:
+    if task.finished and not _named(changes) <= (_OF_FAILED if failed and task.state == "failed" else _OF_HISTORY):
         return False
     was = copy(task)
     _rewrite_spec(unit, task, changes)
@@ -176,6 +180,10 @@ def _update(unit: Unit, task: TaskRow, changes: TaskChanges) -> bool:
     unit.store(task, was)
     unit.tell_task("task.ready" if task.ready and not was.ready else "task.updated", task)
     return True
+
+
+def _named(changes: TaskChanges) -> set[str]:
+    return {field for field in changes.__struct_fields__ if getattr(changes, field) is not UNSET}
 
 
 def _rewrite_spec(unit: Unit, task: TaskRow, changes: TaskChanges) -> None:

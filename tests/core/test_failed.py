@@ -1,0 +1,217 @@
+"""What has failed and is not settled yet: deleted, changed and moved by a person; what is history stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quvatlh.core import commands as c
+from quvatlh.core import queries
+from quvatlh.core.limits import DAY_MS, HOUR_MS
+from quvatlh.core.model import Keep, Notify, QueueSettings, Retry, Unique
+from quvatlh.core.results import Done
+from quvatlh.core.tables_digest import tables_digest
+from tests.core.table import Table
+
+ONCE = Retry(attempts=1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    with Table(tmp_path) as made:
+        made.worker()
+        yield made
+        made.check()
+
+
+def failed(table: Table, task_id: str = "t", **spec: Any) -> int:
+    token = table.running(task_id, retry=ONCE, **spec)
+    table.finish(token, 1, exit_code=7)
+    return token
+
+
+def counts(table: Table, queue: str) -> dict[str, int]:
+    found = [view.counts for view in queries.queues(table.db, table.now, queue)]
+    return {state: n for state, n in found[0].items() if n} if found else {}
+
+
+def delete(*ids: str) -> c.Delete:
+    return c.Delete(ids, failed=True)
+
+
+def change(task_id: str, **changes: Any) -> c.Update:
+    return c.Update((task_id,), c.TaskChanges(**changes), failed=True)
+
+
+# --- deleted ---
+
+
+def test_what_has_failed_is_deleted_and_still_says_why_it_had_failed(table: Table) -> None:
+    failed(table)
+    table.later(HOUR_MS)
+    (outcome,) = table.entry(c.Item(delete("t")))
+    assert outcome.result == Done(1, 1)
+    (event,) = outcome.events
+    assert (event.kind, event.state, event.more) == (
+        "task.deleted",
+        "deleted",
+        {"error": "exit", "text": "exit status 7", "was": "failed"},
+    )
+    view = queries.get_task(table.db, "t")
+    assert view is not None
+    assert (view.row.state, view.row.error, view.row.finished_at) == ("deleted", "exit", table.now)
+    assert [action.state for action in view.actions] == ["failed"]
+    assert counts(table, "default") == {"deleted": 1}
+    table.check()
+
+
+def test_the_same_again_is_answered_the_same_and_changes_nothing(table: Table) -> None:
+    failed(table)
+    table.do(delete("t"))
+    before = tables_digest(table.db)
+    table.later(HOUR_MS)
+    assert table.do(delete("t", "t")) == Done(1, 1)
+    assert table.told == []
+    assert tables_digest(table.db) == before
+    assert table.do(c.RetryTasks(("t",))).refused == {"t": "deleted"}
+
+
+def test_an_entry_of_before_leaves_what_has_failed_as_it_was(table: Table) -> None:
+    failed(table)
+    before = tables_digest(table.db)
+    assert table.do(c.Delete(("t",))) == Done(1, 1)
+    assert table.do(c.Update(("t",), c.TaskChanges(queue="night"))) == Done(1, 0, {"t": "failed"})
+    assert (table.told, tables_digest(table.db)) == ([], before)
+
+
+def test_what_succeeded_is_history(table: Table) -> None:
+    table.finish(table.running("t"))
+    assert table.do(delete("t")) == Done(1, 1)
+    assert table.do(change("t", queue="night")) == Done(1, 0, {"t": "succeeded"})
+    assert table.do(change("t", keep_ms=5)) == Done(1, 1)
+    assert (table.state("t"), table.value("t", "queue")) == ("succeeded", "default")
+
+
+def test_it_is_listed_as_deleted_until_keep_is_over_from_then_on(table: Table) -> None:
+    table.do(c.PutQueue("default", QueueSettings(keep=Keep(HOUR_MS), keep_failed=Keep(DAY_MS))))
+    failed(table)
+    table.later(2 * HOUR_MS)
+    table.do(delete("t"))
+    table.later(HOUR_MS - 1)
+    assert table.do(c.Forget("default")).done == 0
+    table.later(1)
+    assert table.do(c.Forget("default")).done == 1
+    assert counts(table, "default") == {}
+    table.check()
+
+
+def test_a_keep_of_its_own_begins_anew_with_its_end(table: Table) -> None:
+    failed(table, keep_ms=5000)
+    table.later(4000)
+    table.do(delete("t"))
+    table.later(4999)
+    assert table.do(c.Forget("default")).done == 0
+    table.check()
+    table.later(1)
+    assert table.do(c.Forget("default")).done == 1
+
+
+def test_a_killed_one_is_deleted_while_its_action_still_ends(table: Table) -> None:
+    token = table.running("t")
+    table.do(c.Kill(("t",)))
+    table.do(delete("t"))
+    assert table.db.execute("SELECT stop FROM live").fetchall() == [("delete",)]
+    table.check()
+    table.finish(token, 0)
+    assert (table.state("t"), table.value("t", "error")) == ("deleted", "killed")
+    table.check()
+
+
+def test_a_key_that_it_holds_for_a_time_is_freed(table: Table) -> None:
+    failed(table, unique=Unique("k", for_ms=DAY_MS))
+    assert table.add("u", unique=Unique("k")) == "t"
+    table.do(delete("t"))
+    assert table.add("u", unique=Unique("k")) == "u"
+
+
+def test_who_asked_for_deletions_hears_of_it_and_nobody_else(table: Table) -> None:
+    failed(table, "a", notify=Notify(url="https://a.example", on=("deleted",)))
+    failed(table, "b", notify=Notify(url="https://a.example"))
+    table.do(delete("a", "b"))
+    rows = table.db.execute("SELECT body.payload FROM task JOIN body ON body.task = seq WHERE queue = '_notify'")
+    assert sorted(row[0].partition(b'"type":"')[2].partition(b'"')[0] for row in rows) == [b"task.deleted", b"task.failed"]
+
+
+# --- changed ---
+
+
+def test_what_has_failed_is_moved_and_runs_there_when_it_is_retried(table: Table) -> None:
+    failed(table, priority=3)
+    assert table.do(change("t", queue="night")) == Done(1, 1)
+    assert table.told == ["queue.changed", "task.updated"]
+    assert (counts(table, "default"), counts(table, "night")) == ({}, {"failed": 1})
+    view = queries.get_task(table.db, "t")
+    assert view is not None
+    assert (view.row.state, view.row.queue, view.spec.queue, view.row.error) == ("failed", "night", "night", "exit")
+    table.check()
+    assert table.do(c.DeleteQueue("default")).__class__.__name__ == "Ok"
+    table.do(c.RetryTasks(("t",)))
+    assert (counts(table, "night"), table.value("t", "rank")) == ({"pending": 1}, -3)
+    table.award("t")
+    assert table.db.execute("SELECT queue FROM live").fetchall() == [("night",)]
+    table.check()
+
+
+def test_it_is_kept_as_the_queue_keeps_that_it_was_moved_to(table: Table) -> None:
+    table.do(c.PutQueue("short", QueueSettings(keep_failed=Keep(1000))))
+    failed(table)
+    table.later(1000)
+    assert table.do(c.Forget("default")).done == 0
+    table.do(change("t", queue="short"))
+    assert table.do(c.Forget("default")).done == 0
+    assert table.do(c.Forget("short")).done == 1
+
+
+def test_it_runs_as_it_was_changed(table: Table) -> None:
+    failed(table)
+    assert table.do(change("t", tags=("gpu",), priority=9, limit=2, expires_ms=table.now + 5000)) == Done(1, 1)
+    assert table.told == ["task.updated"]
+    table.check()
+    table.do(c.RetryTasks(("t",)))
+    view = queries.get_task(table.db, "t")
+    assert view is not None
+    assert (view.shape.tags, view.row.rank, view.row.lim, view.row.expiry) == (("gpu",), -9, 2, table.now + 5000)
+    table.check()
+
+
+def test_the_time_of_what_has_begun_is_not_changed_nor_anything_beside_it(table: Table) -> None:
+    failed(table)
+    before = tables_digest(table.db)
+    assert table.do(change("t", queue="night", at_ms=table.now + 5)) == Done(1, 0, {"t": "failed"})
+    assert tables_digest(table.db) == before
+
+
+def test_one_in_a_line_of_keys_waits_in_the_line_of_its_new_queue(table: Table) -> None:
+    for queue in ("from", "to"):
+        table.do(c.PutQueue(queue, QueueSettings(limit_per_key=1)))
+    table.running("first", queue="to", key="k")
+    failed(table, "t", queue="from", key="k")
+    table.do(change("t", queue="to"))
+    table.do(c.RetryTasks(("t",)))
+    table.check()
+    assert (table.award("t"), table.refused) == (0, "key_limit")
+
+
+def test_many_are_deleted_in_one_entry(table: Table) -> None:
+    ids = [failed(table, f"t{n}") and f"t{n}" for n in range(100)]
+    assert table.do(delete(*ids)) == Done(100, 100)
+    assert counts(table, "default") == {"deleted": 100}
+    table.check()
+
+
+@pytest.mark.parametrize("verb", [delete("t"), change("t", queue="night")])
+def test_an_unknown_id_refuses_it_unless_it_came_from_a_filter(table: Table, verb: Any) -> None:
+    assert table.do(verb).code == "not_found"
