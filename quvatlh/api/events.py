@@ -116,7 +116,7 @@ _PLAIN: Final = _verb({})
 VERB_BODIES: Final[Mapping[Verb, Kind]] = {
     "delete": _PLAIN,
     "kill": _PLAIN,
-    "retry": _PLAIN,
+    "retry": _verb({"queue": Field(named())}),
     "relocate": _verb({"to": Field(named())}),
     "update": _verb({"set": Field(Kind(_set, {**_SET.schema, "minProperties": 1}))}, "set"),
 }
@@ -169,7 +169,7 @@ async def post_verb(exchange: Exchange) -> web.StreamResponse:
     """The verb is the last part of its route's path."""
     given, key = await exchange.json()
     verb = cast("Verb", exchange.route.path.rpartition("/")[2])
-    return await _act(exchange, Turn(verb, given.get("to"), given.get("set")), given, key)
+    return await _act(exchange, Turn(verb, given.get("to"), given.get("queue"), given.get("set")), given, key)
 
 
 async def _act(exchange: Exchange, turn: Turn, given: Mapping[str, Any], key: RequestKey | None) -> web.StreamResponse:

@@ -187,7 +187,15 @@ _COLUMNS: Final = {
     "additionalProperties": {"type": "array", "items": {"type": ["number", "null"]}},
 }
 _GROUPS: Final = _answer(
-    {"groups": {"type": "array", "items": _answer({"value": {}, "count": _COUNT})}, "partial": {"const": True}},
+    {
+        "groups": {
+            "type": "array",
+            "items": _answer(
+                {"value": {}, "count": _COUNT, "parts": {"type": "array", "items": _COUNT}}, ("value", "count")
+            ),
+        },
+        "partial": {"const": True},
+    },
     ("groups",),
 )
 _TOKEN: Final = {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "created_at": _TIME, "revoked_at": _TIME}

@@ -29,6 +29,9 @@ from quvatlh.service.pool import GroupBy, Rejected, Sort, TaskQuery
 
 LIMIT_MAX: Final = 1000
 LIMIT_DEFAULT: Final = 100
+PARTS_MIN: Final = 2
+PARTS_MAX: Final = 100
+"""Of a stretch of time: bars that a row of a table has room for."""
 DEADLINE_MS_MAX: Final = 5 * 60 * 1000
 WAIT_MS_MAX: Final = DAY_MS
 _STATES: Final = get_args(TaskState)
@@ -58,6 +61,12 @@ def _states(given: str) -> tuple[str, ...]:
 def _limit(given: str) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= 4 and 1 <= int(given) <= LIMIT_MAX):
         raise ValueError(f"must be a whole number from 1 to {LIMIT_MAX}")
+    return int(given)
+
+
+def _parts(given: str) -> int:
+    if not (given.isascii() and given.isdigit() and len(given) <= 3 and PARTS_MIN <= int(given) <= PARTS_MAX):
+        raise ValueError(f"must be a whole number from {PARTS_MIN} to {PARTS_MAX}")
     return int(given)
 
 
@@ -106,6 +115,10 @@ LIST_PARAMS: Final[Mapping[str, Param]] = {
     "limit": LIMIT,
     "cursor": CURSOR,
     "group_by": Param(choice(*get_args(GroupBy))),
+    "parts": Param(
+        Kind(_parts, {"type": "integer", "minimum": PARTS_MIN, "maximum": PARTS_MAX}),
+        about="with group_by and finished_after: also how many ended in each so-many-th of the time since",
+    ),
     "eta": Param(FLAG),
 }
 DEADLINE: Final = Param(duration(1, DEADLINE_MS_MAX), "deadline_ms", "how long the answer is waited for")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from quvatlh.api import shapes
-from quvatlh.api.checks import Field, Kind, named, object_of, text
+from quvatlh.api.checks import Fault, Field, Kind, named, object_of, rejected, text
 from quvatlh.api.exchange import HEADERS, Exchange
 from quvatlh.api.params import LIMIT_MAX, task_query, wanted
 from quvatlh.api.tasks import ID
@@ -53,12 +53,23 @@ MEMBER: Final = object_of(
 
 async def get_tasks(exchange: Exchange) -> web.StreamResponse:
     query = exchange.query
+    if "parts" in query:
+        _check_parts(query)
     if "group_by" in query:
-        found = await exchange.pool.groups(exchange.call(), wanted(query), query["group_by"])
+        found = await exchange.pool.groups(exchange.call(), wanted(query), query["group_by"], query.get("parts"))
         return exchange.answer({"groups": found.groups} | ({"partial": True} if found.partial else {}))
     page = await exchange.pool.tasks(exchange.call(), task_query(query))
     items = [shapes.task(record) for record in page.items[:LIMIT_MAX]]
     return exchange.answer({"items": items, "next": page.next, "total": page.total})
+
+
+def _check_parts(query: Mapping[str, Any]) -> None:
+    """They are parts of a stretch of time."""
+    missing = [name for name in ("group_by", "finished_after") if name not in query]
+    if missing:
+        raise rejected([Fault(".parts", f"goes only with {' and '.join(missing)}")])
+    if query.get("finished_before", query["finished_after"] + 1) <= query["finished_after"]:
+        raise rejected([Fault(".finished_before", "must be later than finished_after")])
 
 
 async def get_task(exchange: Exchange) -> web.StreamResponse:

@@ -55,6 +55,20 @@ _OPTIONS = (
 )
 
 
+FAILED = click.option("--failed", is_flag=True, help="All that failed; with --match, those of them that match.")
+
+
+def only_failed(ids: Sequence[str], pairs: Sequence[str], *, failed: bool) -> Sequence[str]:
+    """`pairs` with what --failed says."""
+    if not failed:
+        return pairs
+    if ids:
+        raise click.UsageError("name tasks by their ids, or give --failed; one of them")
+    if any(pair.startswith("state=") for pair in pairs):
+        raise click.UsageError("--failed is --match state=failed: give one of them")
+    return (*pairs, "state=failed")
+
+
 def chosen(session: Session, ids: Sequence[str], pairs: Sequence[str], *, yes: bool, words: Words) -> Choice:
     if bool(ids) == bool(pairs):
         raise click.UsageError("name tasks by their ids, or give --match K=V; one of them")
@@ -71,18 +85,20 @@ def act(
     words: Words,
     *,
     to: str | None = None,
+    queue: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> None:
     """Done to all of them, and told."""
+    more: dict[str, Any] = {"to": to, "queue": queue, "changes": changes}
 
     async def work(client: Client) -> Done:
         async with hinting(client, "workers", to):
             with progress(words.doing, session.around) as report:
                 if choice.match is not None:
-                    return await client.act(verb, match=choice.match, to=to, changes=changes, on_progress=report)
+                    return await client.act(verb, match=choice.match, on_progress=report, **more)
                 done = Done(0, 0, 0)
                 for start in range(0, len(choice.ids), IDS_MAX):
-                    part = await client.act(verb, ids=choice.ids[start : start + IDS_MAX], to=to, changes=changes)
+                    part = await client.act(verb, ids=choice.ids[start : start + IDS_MAX], **more)
                     done = Done(done.matched + part.matched, done.done + part.done, part.index)
                     report(min(start + IDS_MAX, len(choice.ids)), len(choice.ids))
                 return done

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from quvatlh.cli.choosing import Words, act, chooses_tasks, chosen
+from quvatlh.cli.choosing import FAILED, Words, act, chooses_tasks, chosen, only_failed
 from quvatlh.cli.names import completing
 from quvatlh.cli.printing import time_text
 from quvatlh.cli.session import Session, seconds, speaks_http
@@ -17,8 +17,10 @@ NONE = "none"
 RETRY = Words("retrying", "retried", "run them again", "have not failed, or are still ending", "failed task")
 KILL = Words("killing", "killed", "stop them as failed", "had finished")
 DELETE = Words("deleting", "deleted", "stop and delete them", "are not there any more")
+DELETE_FAILED = Words("deleting", "deleted", "delete them", "are not there any more", "failed task")
 MOVE = Words("moving", "moved", "move them", "had finished, or may not be begun twice")
 CHANGE = Words("changing", "changed", "change them", "had finished")
+CHANGE_FAILED = Words("changing", "changed", "change them", "have begun, or did not fail", "failed task")
 
 
 RETRY_EPILOG = """\b
@@ -27,20 +29,23 @@ Examples:
   quvatlh retry --failed                           every one that failed
   quvatlh retry --match queue=mail --match error=exit
   quvatlh retry --match finished_after=2h          those that failed within two hours
+  quvatlh retry --failed --queue slowly            in another queue
 See them first: quvatlh ls --failed, quvatlh ls --failed --group-by error"""
 
 
 @click.command(epilog=RETRY_EPILOG)
 @chooses_tasks
-@click.option("--failed", is_flag=True, help="All that failed; with --match, those of them that match.")
+@FAILED
+@click.option("--queue", metavar="Q", shell_complete=completing("queues"), help="In this queue, instead of their own.")
 @speaks_http
-def retry(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool, failed: bool) -> None:
+def retry(
+    session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool, failed: bool, queue: str | None
+) -> None:
     """Run failed tasks again, from their first attempt: those named, or all that failed and match every K=V."""
-    if not ids and (failed or pairs) and not any(pair.startswith("state=") for pair in pairs):
-        pairs = (*pairs, "state=failed")
-    elif ids and failed:
-        raise click.UsageError("name tasks by their ids, or give --failed; one of them")
-    act(session, "retry", chosen(session, ids, pairs, yes=yes, words=RETRY), RETRY)
+    if pairs and not any(pair.startswith("state=") for pair in pairs):
+        failed = True
+    choice = chosen(session, ids, only_failed(ids, pairs, failed=failed), yes=yes, words=RETRY)
+    act(session, "retry", choice, RETRY, queue=queue)
 
 
 @click.command()
@@ -54,12 +59,27 @@ def kill(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes:
     act(session, "kill", chosen(session, ids, pairs, yes=yes, words=KILL), KILL)
 
 
-@click.command()
+DELETE_EPILOG = """\b
+Examples:
+  quvatlh delete ID
+  quvatlh delete --failed                          every one that failed
+  quvatlh delete --failed --match queue=mail --match error=exit
+  quvatlh delete --match queue=mail --match state=pending
+What is over leaves the list at once by: quvatlh queue purge"""
+
+
+@click.command(epilog=DELETE_EPILOG)
 @chooses_tasks
+@FAILED
 @speaks_http
-def delete(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool) -> None:
-    """Stop and delete tasks: those named, or all that match every K=V."""
-    act(session, "delete", chosen(session, ids, pairs, yes=yes, words=DELETE), DELETE)
+def delete(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool, failed: bool) -> None:
+    """Stop and delete tasks: those named, or all that match every K=V.
+
+    What runs is stopped, what waits or has failed is given up; they are listed as deleted for a while. What has succeeded
+    stays as it is.
+    """
+    words = DELETE_FAILED if failed else DELETE
+    act(session, "delete", chosen(session, ids, only_failed(ids, pairs, failed=failed), yes=yes, words=words), words)
 
 
 MOVE_EPILOG = """\b
@@ -67,11 +87,13 @@ Examples:
   quvatlh move ID                          away from the worker it is on
   quvatlh move --to gpu-2 ID               to this worker
   quvatlh move --queue night --match queue=mail --match state=pending
+  quvatlh move --queue night --failed      where they run when they are retried
   quvatlh move --priority 9 --limit none ID"""
 
 
 @click.command(epilog=MOVE_EPILOG)
 @chooses_tasks
+@FAILED
 @click.option(
     "--to", metavar="WORKER", shell_complete=completing("workers"), help="To this worker, and no other from now on."
 )
@@ -83,17 +105,30 @@ Examples:
 @click.option("--limit", metavar="INT", help="At most so many of its name at once; none for no limit.")
 @click.option("--keep", metavar="D", help="Listed so long once finished; none for what the queue says.")
 @speaks_http
-def move(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool, to: str | None, **given: Any) -> None:  # fmt: skip
+def move(
+    session: Session,
+    ids: tuple[str, ...],
+    *,
+    pairs: tuple[str, ...],
+    yes: bool,
+    failed: bool,
+    to: str | None,
+    **given: Any,
+) -> None:
     """Move tasks to another worker, queue or place in the order: those named, or all that match every K=V.
 
     Without options, and with --to, what runs is stopped and begun anew elsewhere. The other options change tasks as they
-    stand and stop nothing, but for a service's instances beyond a lower --limit.
+    stand and stop nothing, but for a service's instances beyond a lower --limit. What has failed is changed, too: it runs
+    so when it is retried.
     """
     changes = _changes(session, given)
-    words = CHANGE if changes and to is None else MOVE
-    choice = chosen(session, ids, pairs, yes=yes, words=words)
+    if failed and (to is not None or not changes):
+        raise click.UsageError("what has failed is on no worker: say where it is to be retried, with --queue or --tag")
+    change = CHANGE_FAILED if failed else CHANGE
+    words = change if changes and to is None else MOVE
+    choice = chosen(session, ids, only_failed(ids, pairs, failed=failed), yes=yes, words=words)
     if changes:
-        act(session, "update", choice, CHANGE, changes=changes)
+        act(session, "update", choice, change, changes=changes)
     if to is not None or not changes:
         act(session, "relocate", choice, MOVE, to=to)
 

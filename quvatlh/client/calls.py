@@ -137,14 +137,17 @@ class Client:
         ids: Iterable[str] = (),
         match: Mapping[str, Any] | None = None,
         to: str | None = None,
+        queue: str | None = None,
         changes: Mapping[str, Any] | None = None,
         key: str | None = None,
         on_progress: Callable[[int, int], None] = lambda _done, _matched: None,
     ) -> Done:
-        """retry, kill, delete, relocate (`to` a worker, else away from where they are) or update (by `changes`; None takes
-        expires, limit or keep away). Where tasks are so many that it is worked off, returns when it is done."""
+        """retry (in `queue`, else each in its own), kill, delete, relocate (`to` a worker, else away from where they are) or
+        update (by `changes`; None takes expires, limit or keep away). Where tasks are so many that it is worked off,
+        returns when it is done."""
         which: Json = {"ids": list(ids)} if match is None else {"match": match}
         which |= {} if to is None else {"to": to}
+        which |= {} if queue is None else {"queue": queue}
         which |= {} if changes is None else {"set": changes}
         return await self._worked_off(await self._write("POST", _path("/v1/tasks", verb), which, key), on_progress)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Final
 
 from msgspec import Struct
@@ -87,6 +88,15 @@ def condition(wanted: TaskFilter) -> Condition:
         text = _ascii_lower(wanted.q)
         values += [text, text]
     return " AND ".join(parts) or "1", tuple(values)
+
+
+def known_counts(db: sqlite3.Connection, wanted: TaskFilter, by: str) -> dict[str | None, int]:
+    """By state or queue, of a filter that `is_counted`."""
+    column = "b" if by == "state" else "a"
+    sql = f"SELECT {column}, sum(n) FROM tally WHERE scope = 'state' AND a = coalesce(?, a) "  # noqa: S608 - text of our own
+    sql += "AND (? = '[]' OR b IN (SELECT value FROM json_each(?))) GROUP BY 1"
+    states = json_list(wanted.state)
+    return dict(db.execute(sql, (wanted.queue, states, states)).fetchall())
 
 
 def _ascii_lower(text: str) -> str:

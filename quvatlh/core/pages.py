@@ -10,29 +10,24 @@ from __future__ import annotations
 import base64
 import heapq
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
 
 from quvatlh.core import limits
-from quvatlh.core.filters import Condition, TaskFilter, condition
+from quvatlh.core.filters import Condition, TaskFilter, condition, known_counts
 from quvatlh.core.model import FINISHED
 from quvatlh.core.queries import task_views
 from quvatlh.core.rows import json_list
-from quvatlh.core.views import Group, Groups, Page
+from quvatlh.core.views import Page
 
 SORTS: Final = ("created_at", "at", "finished_at", "priority")
-GROUPS: Final = {"state": "state", "queue": "queue", "group": "grp", "name": "coalesce(name, id)", "worker": "worker",
-                 "error": "error", "key": "key"}  # fmt: skip
 GATHER_MAX: Final = 10_000
 """Rows of small indexes that are read and sorted for one page: some milliseconds."""
 _WINDOW_MIN: Final = 64
 _WINDOW_MAX: Final = 2048
 """Rows looked at in one query; small at first, since a merge opens many streams. The largest takes a millisecond."""
-_GROUPS_MAX: Final = 10_000
-_COUNTING: Final = "groups"
-"""The order of counting, in cursors: no other may go on there."""
 _FINISHED, _FAILED, _OWN_KEEP = range(3)
 _END: Final = (2**62, 2**62)
 
@@ -45,7 +40,7 @@ class BadCursor(ValueError):
     """A cursor that no page of this order gave."""
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     place: Place
     wanted: bool
     """False: nothing here, only how far the stream was read."""
@@ -74,7 +69,7 @@ def list_tasks(
     wanted, seqs, place = _read(db, wanted, sort, limit, cursor, out_of_time)
     total = _total(db, wanted, out_of_time) if cursor is None else None
     views = task_views(db, seqs)
-    return Page(tuple(views), None if place is None else _cursor(place, sort), total)
+    return Page(tuple(views), None if place is None else cursor_of(place, sort), total)
 
 
 def list_ids(
@@ -85,7 +80,7 @@ def list_ids(
     _, seqs, place = _read(db, wanted, sort, limit, cursor, out_of_time)
     sql = "SELECT id FROM task WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC"
     ids = [row[0] for row in db.execute(sql, (json_list(seqs),))]
-    return ids, None if place is None else _cursor(place, sort)
+    return ids, None if place is None else cursor_of(place, sort)
 
 
 def _read(
@@ -93,12 +88,12 @@ def _read(
 ) -> tuple[TaskFilter, list[int], Place | None]:
     """What is listed, in order, and where it goes on; None at the end."""
     descending, field = sort.startswith("-"), sort.removeprefix("-")
-    after = None if cursor is None else _place(cursor, sort)
+    after = None if cursor is None else place_of(cursor, sort)
     if field == "finished_at":
-        wanted = _finished(wanted)
+        wanted = finished(wanted)
     seqs: list[int] = []
     place: Place | None = None
-    for step in _steps(db, wanted, field, after, descending=descending):
+    for step in steps(db, wanted, field, after, descending=descending):
         if len(seqs) == limit:
             return wanted, seqs, place
         place = step.place
@@ -109,47 +104,18 @@ def _read(
     return wanted, seqs, None
 
 
-def count_groups(
-    db: sqlite3.Connection,
-    wanted: TaskFilter,
-    by: str,
-    *,
-    cursor: str | None = None,
-    out_of_time: OutOfTime = lambda: False,
-) -> Groups:
-    """How many tasks of each value, the most first. Out of time, those of some tasks, the youngest first; `cursor` goes on
-    with the others, to be added (`add_groups`)."""
-    if by in {"state", "queue"} and wanted.is_counted:
-        return add_groups([Groups(tuple(Group(*each) for each in _grouped_by_tally(db, wanted, by).items()), None)])
-    counted, place = _grouped(db, wanted, GROUPS[by], cursor, out_of_time)
-    groups = tuple(Group(value, n) for value, n in counted.items())
-    return add_groups([Groups(groups, None if place is None else _cursor(place, _COUNTING))])
-
-
-def add_groups(parts: Sequence[Groups]) -> Groups:
-    """Counts of different tasks, as one; so far as the last of them came."""
-    counted: dict[str | None, int] = {}
-    for part in parts:
-        for group in part.groups:
-            counted[group.value] = counted.get(group.value, 0) + group.count
-    ordered = sorted(counted.items(), key=lambda group: (-group[1], group[0] or ""))
-    shown = tuple(Group(value, n) for value, n in ordered[:_GROUPS_MAX])
-    cut_off = len(ordered) > _GROUPS_MAX or any(part.cut_off for part in parts)
-    return Groups(shown, parts[-1].cursor, cut_off)
-
-
 # --- order ---
 
 
-def _finished(wanted: TaskFilter) -> TaskFilter:
+def finished(wanted: TaskFilter) -> TaskFilter:
     """Who asks for an order by end asks for what has ended."""
     states = tuple(state for state in wanted.state or FINISHED if state in FINISHED)
     return msgspec.structs.replace(wanted, state=states, id=wanted.id if states else ("-",))
 
 
-def _steps(
+def steps(
     db: sqlite3.Connection, wanted: TaskFilter, field: str, after: Place | None, *, descending: bool
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     if field not in SORTS:
         raise ValueError(f"no order by {field}")
     gathered = _gathered(db, wanted)
@@ -171,7 +137,14 @@ def _streams(db: sqlite3.Connection, wanted: TaskFilter, field: str) -> list[_St
     sql = "SELECT a, b FROM tally WHERE scope = 'kept'" + ("" if wanted.queue is None else " AND a = ?")  # noqa: S608 - text of our own
     ranges = db.execute(sql, () if wanted.queue is None else (wanted.queue,)).fetchall()
     kept_for = _kept_for(wanted)
-    return [_Stream("finished_at", "queue = ? AND kept = ?", each) for each in ranges if each[1] in kept_for]
+    ended = "queue = ? AND kept = ?" + _ended_range(wanted)
+    return [_Stream("finished_at", ended, each) for each in ranges if each[1] in kept_for]
+
+
+def _ended_range(wanted: TaskFilter) -> str:
+    """So that the index begins and ends there, instead of what is beside being looked at."""
+    bounds = {">": wanted.finished_after, "<": wanted.finished_before}
+    return "".join(f" AND finished_at {sign} {time_ms}" for sign, time_ms in bounds.items() if time_ms is not None)
 
 
 def _kept_for(wanted: TaskFilter) -> set[int]:
@@ -206,7 +179,7 @@ def _first_created(db: sqlite3.Connection, time_ms: int) -> int:
 
 def _windows(
     db: sqlite3.Connection, stream: _Stream, matching: Condition, after: Place | None, *, descending: bool
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     """The stream from a place on. What is in the window and not wanted costs only being looked at."""
     key, direction, compare = stream.key, "DESC" if descending else "ASC", "<" if descending else ">"
     place = after or (_END if descending else (-1, -1))
@@ -227,10 +200,10 @@ def _windows(
         for at, seq, wanted in rows:
             place = (at, seq)
             if wanted:
-                yield _Step(place, wanted=True)
+                yield Step(place, wanted=True)
         if len(rows) < size:
             return
-        yield _Step(place, wanted=False)
+        yield Step(place, wanted=False)
         size = min(2 * size, _WINDOW_MAX)
 
 
@@ -246,7 +219,7 @@ def _arrival(db: sqlite3.Connection, key: str, place: Place, *, descending: bool
 
 def _by_priority(
     db: sqlite3.Connection, matching: Condition, after: Place | None, *, descending: bool
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     """One priority after the other, each by arrival; which there are, the counters know."""
     rows = db.execute("SELECT b FROM tally WHERE scope = 'priority'").fetchall()
     for priority in sorted((row[0] for row in rows), reverse=descending):
@@ -259,7 +232,7 @@ def _by_priority(
         if after is not None and priority == after[0]:
             start = (after[1], after[1])
         for step in _windows(db, stream, inside, start, descending=descending):
-            yield _Step((priority, step.place[1]), step.wanted)
+            yield Step((priority, step.place[1]), step.wanted)
 
 
 # --- few ---
@@ -308,14 +281,14 @@ def _quoted(text: str) -> str:
 
 def _sorted(
     db: sqlite3.Connection, wanted: TaskFilter, gathered: str, field: str, after: Place | None, *, descending: bool
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     sql, values = condition(wanted)
     key = _KEYS[field]
     query = f"SELECT {key}, seq FROM task WHERE seq IN ({gathered}) AND {key} IS NOT NULL AND ({sql})"  # noqa: S608 - text of our own
     places: list[Place] = sorted(db.execute(query, values).fetchall(), reverse=descending)
     for place in places:
         if after is None or (place < after if descending else place > after):
-            yield _Step(place, wanted=True)
+            yield Step(place, wanted=True)
 
 
 # --- how many ---
@@ -324,57 +297,23 @@ def _sorted(
 def _total(db: sqlite3.Connection, wanted: TaskFilter, out_of_time: OutOfTime) -> int | None:
     """Exact where the counters know it, else counted so far."""
     if wanted.is_counted:
-        return sum(_grouped_by_tally(db, wanted, "state").values())
+        return sum(known_counts(db, wanted, "state").values())
     counted = 0
-    for step in _steps(db, wanted, "created_at", None, descending=True):
+    for step in steps(db, wanted, "created_at", None, descending=True):
         counted += step.wanted
         if counted > limits.TOTAL_COUNT_MAX or (not step.wanted and out_of_time()):
             return None
     return counted
 
 
-def _grouped_by_tally(db: sqlite3.Connection, wanted: TaskFilter, by: str) -> dict[str | None, int]:
-    column = "b" if by == "state" else "a"
-    sql = f"SELECT {column}, sum(n) FROM tally WHERE scope = 'state' AND a = coalesce(?, a) "  # noqa: S608 - text of our own
-    sql += "AND (? = '[]' OR b IN (SELECT value FROM json_each(?))) GROUP BY 1"
-    states = json_list(wanted.state)
-    return dict(db.execute(sql, (wanted.queue, states, states)).fetchall())
-
-
-def _grouped(
-    db: sqlite3.Connection, wanted: TaskFilter, column: str, cursor: str | None, out_of_time: OutOfTime
-) -> tuple[dict[str | None, int], Place | None]:
-    """What has ended is counted along its own small index, everything else by arrival."""
-    counted: dict[str | None, int] = {}
-    waiting: list[int] = []
-    after = None if cursor is None else _place(cursor, _COUNTING)
-    field = "finished_at" if wanted.state and set(wanted.state) <= set(FINISHED) else "created_at"
-    for step in _steps(db, wanted, field, after, descending=True):
-        if step.wanted:
-            waiting.append(step.place[1])
-        if len(waiting) >= _WINDOW_MAX or not step.wanted:
-            _count_values(db, column, waiting, counted)
-            if out_of_time():
-                return counted, step.place
-    _count_values(db, column, waiting, counted)
-    return counted, None
-
-
-def _count_values(db: sqlite3.Connection, column: str, seqs: list[int], counted: dict[str | None, int]) -> None:
-    sql = f"SELECT {column}, count(*) FROM task WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY 1"  # noqa: S608 - text of our own
-    for value, n in db.execute(sql, (json_list(seqs),)):
-        counted[value] = counted.get(value, 0) + n
-    seqs.clear()
-
-
 # --- cursors ---
 
 
-def _cursor(place: Place, sort: str) -> str:
+def cursor_of(place: Place, sort: str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((sort, *place))).decode().rstrip("=")
 
 
-def _place(cursor: str, sort: str) -> Place:
+def place_of(cursor: str, sort: str) -> Place:
     try:
         data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         of, key, seq = msgspec.json.decode(data, type=tuple[str, int, int])

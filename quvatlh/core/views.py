@@ -68,6 +68,8 @@ class Page(Struct, frozen=True):
 class Group(Struct, frozen=True):
     value: str | None
     count: int
+    parts: tuple[int, ...] = ()
+    """When they ended, as far as that was asked: so many in each part of a stretch of time."""
 
 
 class Groups(Struct, frozen=True):

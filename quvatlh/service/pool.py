@@ -160,6 +160,8 @@ class Turn:
     verb: Verb
     to: str | None = None
     """relocate: the worker to go to; None: away from where it is."""
+    queue: str | None = None
+    """retry: the queue to run in; None: each in its own."""
     changes: Json | None = None
     """update: a map that `msgspec.convert` takes as `core.commands.TaskChanges`; times are absolute."""
 
@@ -203,7 +205,8 @@ class Page(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Tasks by one of their fields: `{value, count}`, most first."""
+    """Tasks by one of their fields: `{value, count}`, most first; `parts`, where they were asked for: how many ended in
+    each equal part of the time from `finished_after` to `finished_before`, or now."""
 
     groups: Sequence[Json]
     partial: bool
@@ -359,7 +362,9 @@ class Pool(Market, Timetable, Pull, Protocol):
 
     async def tasks(self, call: Call, query: TaskQuery) -> Page: ...
 
-    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Groups: ...
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy, parts: int | None = None) -> Groups:
+        """With `parts`: only what has ended, since the `finished_after` that is named, and when."""
+        ...
 
     async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
         """As it is when it has finished (a service: runs), or the wait is over: `{id, spec, state, created_at_ms, at_ms,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from quvatlh import ports
-from quvatlh.core import market, pages, queries, views
+from quvatlh.core import counts, market, pages, queries, views
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import FINISHED
 from quvatlh.core.rejections import FieldError
@@ -81,22 +81,30 @@ class Reads:
             if standing is not None:
                 item["eta"] = self.forecast.eta(view.row, standing, None, now_ms)
 
-    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Groups:
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy, parts: int | None = None) -> Groups:
         """In reads that are short each, one after the other: what changes meanwhile may count as before or as after."""
         ends = self._clock.boot() + COUNT_S
-        parts: list[views.Groups] = []
+        spread = None if parts is None else self._spread(wanted, parts)
+        read: list[views.Groups] = []
         cursor: str | None = None
         while True:
-            parts.append(await self.read(None if parts else call, self._count_groups(wanted, by, cursor)))
-            cursor = parts[-1].cursor
+            read.append(await self.read(None if read else call, self._count_groups(wanted, by, spread, cursor)))
+            cursor = read[-1].cursor
             if cursor is None or self._clock.boot() > ends:
                 break
-        found = pages.add_groups(parts)
-        groups = [{"value": group.value, "count": group.count} for group in found.groups]
+        found = counts.add_groups(read)
+        groups = [_group(group) for group in found.groups]
         return Groups(groups, partial=cursor is not None or found.cut_off)
 
-    def _count_groups(self, wanted: TaskFilter, by: GroupBy, cursor: str | None) -> Read[views.Groups]:
-        return lambda db: pages.count_groups(db, wanted, by, cursor=cursor, out_of_time=self._budget())
+    def _spread(self, wanted: TaskFilter, parts: int) -> counts.Spread:
+        since_ms = wanted.finished_after or 0
+        until_ms = self._now_ms() if wanted.finished_before is None else wanted.finished_before
+        return counts.Spread(since_ms, max(1, until_ms - since_ms), parts)
+
+    def _count_groups(
+        self, wanted: TaskFilter, by: GroupBy, spread: counts.Spread | None, cursor: str | None
+    ) -> Read[views.Groups]:
+        return lambda db: counts.count_groups(db, wanted, by, spread=spread, cursor=cursor, out_of_time=self._budget())
 
     async def matching(self, call: Call, wanted: TaskFilter, at_most: int) -> list[str]:
         """Ids of tasks that match, up to so many."""
@@ -311,6 +319,10 @@ class Reads:
     def _budget(self) -> pages.OutOfTime:
         ends = self._clock.boot() + PAGE_S
         return lambda: self._clock.boot() > ends
+
+
+def _group(group: views.Group) -> Json:
+    return {"value": group.value, "count": group.count} | ({"parts": list(group.parts)} if group.parts else {})
 
 
 def _standings(db: sqlite3.Connection, names: Iterable[str], now_ms: int) -> dict[str, Standing]:

@@ -142,7 +142,10 @@ def test_who_asked_for_deletions_hears_of_it_and_nobody_else(table: Table) -> No
     failed(table, "b", notify=Notify(url="https://a.example"))
     table.do(delete("a", "b"))
     rows = table.db.execute("SELECT body.payload FROM task JOIN body ON body.task = seq WHERE queue = '_notify'")
-    assert sorted(row[0].partition(b'"type":"')[2].partition(b'"')[0] for row in rows) == [b"task.deleted", b"task.failed"]
+    assert sorted(row[0].partition(b'"type":"')[2].partition(b'"')[0] for row in rows) == [
+        b"task.deleted",
+        b"task.failed",
+    ]
 
 
 # --- changed ---
@@ -194,6 +197,27 @@ def test_the_time_of_what_has_begun_is_not_changed_nor_anything_beside_it(table:
     assert tables_digest(table.db) == before
 
 
+def test_it_is_retried_in_another_queue_and_in_the_place_of_today(table: Table) -> None:
+    failed(table, priority=9)
+    table.do(c.PutQueue("night", QueueSettings(discipline="fifo")))
+    assert table.do(c.RetryTasks(("t",), queue="night", placed=True)) == Done(1, 1)
+    view = queries.get_task(table.db, "t")
+    assert view is not None
+    assert (view.row.state, view.row.queue, view.spec.queue, view.row.rank) == ("pending", "night", "night", 0)
+    assert counts(table, "default") == {}
+    table.do(c.RetryTasks(("t",), queue="third"))
+    assert table.value("t", "queue") == "night", "what is not failed is not moved by it"
+
+
+def test_the_discipline_that_its_queue_has_got_meanwhile_places_it(table: Table) -> None:
+    failed(table, "t", priority=9)
+    failed(table, "u", priority=9)
+    table.do(c.PatchQueue("default", c.QueueChanges(discipline="fifo")))
+    table.do(c.RetryTasks(("t",), placed=True))
+    table.do(c.RetryTasks(("u",)))
+    assert (table.value("t", "rank"), table.value("u", "rank")) == (0, -9), "an entry of before: as before"
+
+
 def test_one_in_a_line_of_keys_waits_in_the_line_of_its_new_queue(table: Table) -> None:
     for queue in ("from", "to"):
         table.do(c.PutQueue(queue, QueueSettings(limit_per_key=1)))
@@ -206,7 +230,9 @@ def test_one_in_a_line_of_keys_waits_in_the_line_of_its_new_queue(table: Table) 
 
 
 def test_many_are_deleted_in_one_entry(table: Table) -> None:
-    ids = [failed(table, f"t{n}") and f"t{n}" for n in range(100)]
+    ids = [f"t{n}" for n in range(100)]
+    for each in ids:
+        failed(table, each)
     assert table.do(delete(*ids)) == Done(100, 100)
     assert counts(table, "default") == {"deleted": 100}
     table.check()

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.core import pages
+from quvatlh.core.counts import GROUPS, Spread, add_groups, count_groups
 from quvatlh.core.filters import TaskFilter, condition
 from quvatlh.core.model import FINISHED, UNFINISHED, Work
-from quvatlh.core.pages import BadCursor, add_groups, count_groups, list_ids, list_tasks
+from quvatlh.core.pages import BadCursor, list_ids, list_tasks
 from quvatlh.core.views import Groups
 from tests.core.table import Table
 from tests.core.test_disorder import QUEUES, Chaos
@@ -103,26 +105,48 @@ def test_pages_together_are_the_whole_list(
         assert total == len(expected)
 
 
-def counted(table: Table, wanted: TaskFilter, by: str, *, hurry: bool) -> Groups:
+def counted(table: Table, wanted: TaskFilter, by: str, *, hurry: bool, spread: Spread | None = None) -> Groups:
     """In a hurry: piece by piece."""
-    parts = [count_groups(table.db, wanted, by, out_of_time=lambda: hurry)]
-    while parts[-1].cursor is not None:
-        parts.append(count_groups(table.db, wanted, by, cursor=parts[-1].cursor, out_of_time=lambda: hurry))
+    parts: list[Groups] = []
+    while not parts or parts[-1].cursor is not None:
+        cursor = parts[-1].cursor if parts else None
+        parts.append(count_groups(table.db, wanted, by, spread=spread, cursor=cursor, out_of_time=lambda: hurry))
     return add_groups(parts)
 
 
-@pytest.mark.parametrize("by", pages.GROUPS)
+@pytest.mark.parametrize("by", GROUPS)
 def test_groups_count_what_a_whole_scan_counts(by: str, table: Table) -> None:
     chance = random.Random(by)
     for _ in range(20):
         wanted = some_filter(chance, table)
         sql, values = condition(wanted)
-        column = pages.GROUPS[by]
+        column = GROUPS[by]
         rows = table.db.execute(f"SELECT {column}, count(*) FROM task WHERE {sql} GROUP BY 1", values)
         found = counted(table, wanted, by, hurry=chance.random() < 0.5)
         assert {group.value: group.count for group in found.groups} == dict(rows.fetchall())
         counts = [group.count for group in found.groups]
         assert counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_groups_tell_when_their_tasks_ended(by: str, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(by)
+    first, last = table.db.execute("SELECT min(finished_at), max(finished_at) FROM task").fetchone()
+    ended = "finished_at IS NOT NULL"
+    for _ in range(20):
+        monkeypatch.setattr(pages, "GATHER_MAX", chance.choice([0, 10_000]))
+        since, until = first - chance.randint(0, 500), last + chance.randint(1, 500)
+        spread = Spread(since, until - since, chance.choice([2, 7, 100]))
+        times = {"finished_after": since, "finished_before": until}
+        wanted = msgspec.structs.replace(some_filter(chance, table), **times)
+        sql, values = condition(wanted)
+        column, width = GROUPS[by], spread.span_ms / spread.parts
+        expected: dict[Any, list[int]] = {}
+        for value, at in table.db.execute(f"SELECT {column}, finished_at FROM task WHERE {ended} AND {sql}", values):
+            expected.setdefault(value, [0] * spread.parts)[int((at - since) / width)] += 1
+        found = counted(table, wanted, by, hurry=chance.random() < 0.5, spread=spread)
+        assert {group.value: list(group.parts) for group in found.groups} == expected
+        assert all(group.count == sum(group.parts) for group in found.groups)
 
 
 @pytest.mark.parametrize("hurry", [False, True])

@@ -125,15 +125,19 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
             len(found),
         )
 
-    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy) -> Groups:
+    async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy, parts: int | None = None) -> Groups:
         await self._enter(call)
-        counts: dict[Any, int] = {}
+        found: dict[Any, list[int]] = {}
         for record in self.records.values():
-            if self._holds(record, wanted):
+            if self._holds(record, wanted) and (parts is None or record["finished_at_ms"]):
                 value = record.get(by, record["spec"].get(by))
-                counts[value] = counts.get(value, 0) + 1
-        ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
-        return Groups([{"value": value, "count": count} for value, count in ordered], self.counts_in_part)
+                group = found.setdefault(value, [0] * (1 + (parts or 0)))
+                group[0] += 1
+                if parts is not None:
+                    group[-1] += 1
+        ordered = sorted(found.items(), key=lambda item: (-item[1][0], str(item[0])))
+        groups = [{"value": value, "count": n} | ({"parts": told} if told else {}) for value, (n, *told) in ordered]
+        return Groups(groups, self.counts_in_part)
 
     async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
         await self._enter(call)
@@ -275,25 +279,35 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
 
     def _turn(self, turn: Turn, record: Json) -> bool:
         """As the core does: a state without such a step is matched, and not done."""
-        over = record["state"] in FINISHED
+        over, failed = record["state"] in FINISHED, record["state"] == "failed"
+        changes = dict(turn.changes or {})
         if turn.verb == "delete":
-            self.finish(record["id"], state="deleted")
-        elif over != (turn.verb == "retry"):
+            if failed or not over:
+                self.finish(record["id"], state="deleted")
+        elif over and turn.verb == "update":
+            if not (failed and "at_ms" not in changes) and set(changes) != {"keep_ms"}:
+                return False
+            self._rewrite(record, changes)
+        elif over != (turn.verb == "retry") or (over and not failed):
             return False
         elif turn.verb == "kill":
             record["error"] = {"code": "killed", "text": "killed by a person"}
             self.finish(record["id"], state="failed")
         elif turn.verb == "update":
-            changes = dict(turn.changes or {})
-            record |= {name: changes.pop(name) for name in ("at_ms", "expires_ms") if name in changes}
-            record["spec"] |= changes
+            self._rewrite(record, changes)
         else:
+            if turn.queue is not None:
+                record["spec"]["queue"] = turn.queue
             record |= {"state": "pending", "finished_at_ms": None, "error": None}
             self.placed.pop(record["id"], None)
             if turn.to is not None:
                 self.placed[record["id"]] = turn.to
             self._tell("task.relocated" if turn.verb == "relocate" else "task.ready", record)
         return True
+
+    def _rewrite(self, record: Json, changes: dict[str, Any]) -> None:
+        record |= {name: changes.pop(name) for name in ("at_ms", "expires_ms") if name in changes}
+        record["spec"] |= changes
 
     def _holds(self, record: Json, wanted: TaskFilter) -> bool:
         spec = record["spec"]

@@ -53,6 +53,10 @@ class Kill(Command, frozen=True, tag="kill"):
 class RetryTasks(Command, frozen=True, tag="retry"):
     ids: TaskIds
     strict: bool = True
+    queue: Name | None = None
+    """Where they run; None: each in its own queue."""
+    placed: bool = False
+    """They get the place that the discipline of today gives. Entries of before left them the one they had."""
 
 
 class Move(Part, frozen=True):

@@ -36,7 +36,7 @@ def kill(unit: Unit, command: Kill) -> Done | Rejection:
 
 
 def retry(unit: Unit, command: RetryTasks) -> Done | Rejection:
-    return _each(unit, command.ids, _retry, strict=command.strict)
+    return _each(unit, command.ids, lambda u, task: _retry(u, task, command), strict=command.strict)
 
 
 def relocate(unit: Unit, command: Relocate) -> Done | Rejection:
@@ -108,11 +108,16 @@ def _kill(unit: Unit, task: TaskRow) -> bool:
     return True
 
 
-def _retry(unit: Unit, task: TaskRow) -> bool:
+def _retry(unit: Unit, task: TaskRow, command: RetryTasks) -> bool:
     """From the beginning: as many attempts as a new one. Not while its last action still lives."""
     if (task.state, "retry") not in transitions.TASK or task.live:
         return False
     was = copy(task)
+    if command.queue is not None:
+        _rewrite_spec(unit, task, TaskChanges(queue=command.queue))
+        task.queue = command.queue
+    if command.placed:
+        task.rank = unit.queue(task.queue).rank(task.priority)
     task.state = transitions.TASK[task.state, "retry"]
     task.ended = task.deaths = 0
     task.error = task.error_text = None
