@@ -177,7 +177,8 @@ async def _act(exchange: Exchange, turn: Turn, given: Mapping[str, Any], key: Re
     done = await exchange.pool.act(exchange.call(key), turn, which)
     if isinstance(done, Bulk):
         return exchange.answer({"bulk": done.id}, 202)
-    return exchange.answer({"matched": done.matched, "done": done.done, "index": done.index})
+    told = {"matched": done.matched, "done": done.done, "index": done.index}
+    return exchange.answer(told | ({"over": done.over} if done.over else {}))
 
 
 async def get_bulk(exchange: Exchange) -> web.StreamResponse:

@@ -198,6 +198,14 @@ _GROUPS: Final = _answer(
     },
     ("groups",),
 )
+_OVER: Final = _COUNT | {"description": "of those done: were over before, and stay as they are"}
+_BULK: Final = {
+    "id": _TEXT,
+    "matched": _COUNT,
+    "done": _COUNT,
+    "over": _OVER,
+    "state": {"enum": ["working", "done"]},
+}
 _TOKEN: Final = {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "created_at": _TIME, "revoked_at": _TIME}
 
 SCHEMAS: Final[Mapping[str, Any]] = {
@@ -207,11 +215,11 @@ SCHEMAS: Final[Mapping[str, Any]] = {
         {"from": _COUNT, "to": _COUNT, "ids": _IDS, "index": _COUNT, "existing": _EXISTING, "problem": _ref("Problem")},
         ("from", "to"),
     ),
-    "Done": _answer({"matched": _COUNT, "done": _COUNT, "index": _COUNT}),
+    "Done": _answer({"matched": _COUNT, "done": _COUNT, "index": _COUNT, "over": _OVER}, ("matched", "done", "index")),
     "Balanced": _answer({"moves": {"type": "array", "items": _answer(_MOVE)}, "index": {"type": ["integer", "null"]}}),
     "EventDone": {"oneOf": [_ref("Added"), _ref("Done"), _ref("Balanced")]},
     "BulkStarted": _answer({"bulk": _TEXT}),
-    "Bulk": _answer({"id": _TEXT, "matched": _COUNT, "done": _COUNT, "state": {"enum": ["working", "done"]}}),
+    "Bulk": _answer(_BULK, ("id", "matched", "done", "state")),
     "Task": _answer(_TASK),
     "Tasks": _list("Task"),
     "TasksOrGroups": {"oneOf": [_ref("Tasks"), _GROUPS]},

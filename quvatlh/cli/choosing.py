@@ -30,7 +30,7 @@ class Words:
     question: str
     """What is asked before it is done to many."""
     left: str
-    """Why it may not be done to some that match."""
+    """Why it may not be done to some that match, or need not."""
     of: str = "task"
     """What is asked about."""
 
@@ -99,19 +99,24 @@ def act(
                 done = Done(0, 0, 0)
                 for start in range(0, len(choice.ids), IDS_MAX):
                     part = await client.act(verb, ids=choice.ids[start : start + IDS_MAX], **more)
-                    done = Done(done.matched + part.matched, done.done + part.done, part.index)
+                    done = _sum(done, part)
                     report(min(start + IDS_MAX, len(choice.ids)), len(choice.ids))
                 return done
 
     done = session.run(work)
     if session.as_json:
-        print_json({"matched": done.matched, "done": done.done, "index": done.index})
+        told = {"matched": done.matched, "done": done.done, "index": done.index}
+        print_json(told | ({"over": done.over} if done.over else {}))
     elif not done.matched:
         click.echo(f"no {words.of} matches")
-    elif done.done < done.matched:
-        click.echo(f"{words.done} {done.done:,} of {count(done.matched, 'task')}: the rest {words.left}")
+    elif done.done - done.over < done.matched:
+        click.echo(f"{words.done} {done.done - done.over:,} of {count(done.matched, 'task')}: the rest {words.left}")
     else:
         click.echo(f"{words.done} {count(done.done, 'task')}")
+
+
+def _sum(done: Done, part: Done) -> Done:
+    return Done(done.matched + part.matched, done.done + part.done, part.index, done.over + part.over)
 
 
 def _match(session: Session, pairs: Sequence[str]) -> dict[str, Any]:

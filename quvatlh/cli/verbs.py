@@ -16,8 +16,8 @@ NONE = "none"
 
 RETRY = Words("retrying", "retried", "run them again", "have not failed, or are still ending", "failed task")
 KILL = Words("killing", "killed", "stop them as failed", "had finished")
-DELETE = Words("deleting", "deleted", "stop and delete them", "are not there any more")
-DELETE_FAILED = Words("deleting", "deleted", "delete them", "are not there any more", "failed task")
+DELETE = Words("deleting", "deleted", "stop and delete them", "had succeeded, or were deleted before")
+DELETE_FAILED = Words("deleting", "deleted", "delete them", DELETE.left, "failed task")
 MOVE = Words("moving", "moved", "move them", "had finished, or may not be begun twice")
 CHANGE = Words("changing", "changed", "change them", "had finished")
 CHANGE_FAILED = Words("changing", "changed", "change them", "have begun, or did not fail", "failed task")

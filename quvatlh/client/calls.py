@@ -46,6 +46,8 @@ class Done:
     done: int
     index: int | None
     """None: it was more than one entry takes, and was worked off in many."""
+    over: int = 0
+    """delete: of those done, so many were over before, and stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,12 @@ class Client:
     async def _worked_off(self, given: Json, on_progress: Callable[[int, int], None]) -> Done:
         """At once, or in the background until it is done."""
         if "bulk" not in given:
-            return Done(given["matched"], given["done"], given["index"])
+            return Done(given["matched"], given["done"], given["index"], given.get("over", 0))
         while True:
             bulk = await self._bulk(given["bulk"])
             on_progress(bulk["done"], bulk["matched"])
             if bulk["state"] == "done":
-                return Done(bulk["matched"], bulk["done"], None)
+                return Done(bulk["matched"], bulk["done"], None, bulk.get("over", 0))
             await asyncio.sleep(POLL_S)
 
     async def _bulk(self, bulk_id: str) -> Json:

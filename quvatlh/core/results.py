@@ -32,6 +32,13 @@ class Done(Result, frozen=True, tag="done"):
     refused: dict[str, str] = {}
 
 
+class Deleted(Done, frozen=True, tag="deleted"):
+    """Of those done, `over` were so before, and stay as they are. A tag of its own, since answers are remembered in the
+    tables, and entries of before must be answered in the same bytes."""
+
+    over: int = 0
+
+
 class Awarded(Result, frozen=True, tag="awarded"):
     """A token for each award in order, 0 where it was refused; why, by position."""
 
@@ -86,7 +93,21 @@ class Diverged(Result, frozen=True, tag="diverged"):
     masters: bytes
 
 
-Answer = Ok | Added | Done | Awarded | Reported | Opened | Versioned | Fired | Worked | Digested | Diverged | Rejection
+Answer = (
+    Ok
+    | Added
+    | Done
+    | Deleted
+    | Awarded
+    | Reported
+    | Opened
+    | Versioned
+    | Fired
+    | Worked
+    | Digested
+    | Diverged
+    | Rejection
+)
 
 
 class Outcome(Struct, frozen=True, gc=False):

@@ -242,6 +242,7 @@ class BulkAnswer(Struct, frozen=True, array_like=True):
     matched: int = 0
     done: int = 0
     working: bool = False
+    over: int = 0
 
 
 class Unreadable(ValueError):

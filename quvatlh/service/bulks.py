@@ -40,6 +40,7 @@ Verb = Callable[[Sequence[str]], c.AnyCommand]
 class _Progress:
     matched: int
     done: int = 0
+    over: int = 0
     working: bool = True
 
 
@@ -70,7 +71,8 @@ class Bulks:
         else:
             answer = self._answer(progress)
         state = "working" if answer.working else "done"
-        return {"id": bulk_id, "matched": max(answer.matched, answer.done), "done": answer.done, "state": state}
+        told = {"id": bulk_id, "matched": max(answer.matched, answer.done), "done": answer.done, "state": state}
+        return told | ({"over": answer.over} if answer.over else {})
 
     async def _ask(self, bulk_id: str) -> asks.BulkAnswer:
         """The node that was asked for it."""
@@ -97,7 +99,8 @@ class Bulks:
         return asks.BULK_ANSWER.encode(asks.BulkAnswer(known=False) if progress is None else self._answer(progress))
 
     def _answer(self, progress: _Progress) -> asks.BulkAnswer:
-        return asks.BulkAnswer(known=True, matched=progress.matched, done=progress.done, working=progress.working)
+        matched, done, over = progress.matched, progress.done, progress.over
+        return asks.BulkAnswer(known=True, matched=matched, done=done, working=progress.working, over=over)
 
     async def _work(self, call: Call, wanted: TaskFilter, verb: Verb, progress: _Progress) -> None:
         """What was done may match again (a filter need not name a state), so a cursor walks over them once."""
@@ -119,6 +122,8 @@ class Bulks:
                     continue
                 if isinstance(written.answer, results.Done | results.Worked):
                     progress.done += written.answer.done
+                if isinstance(written.answer, results.Deleted):
+                    progress.over += written.answer.over
                 break
             if cursor is None:
                 progress.working = False

@@ -151,6 +151,8 @@ class Done:
     matched: int
     done: int
     index: int
+    over: int = 0
+    """delete: of those done, so many were over before, and stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +359,7 @@ class Pool(Market, Timetable, Pull, Protocol):
         ...
 
     async def bulk(self, call: Call, bulk_id: str) -> Json:
-        """`{id, matched, done, state: working|done}`"""
+        """`{id, matched, done, state: working|done}`, `over` as of Done where there are such."""
         ...
 
     async def tasks(self, call: Call, query: TaskQuery) -> Page: ...

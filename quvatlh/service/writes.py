@@ -80,7 +80,7 @@ class Writes:
         written = await self.write(call, asks.Do(command(ids, strict=strict)))
         answer = written.answer
         assert isinstance(answer, results.Done)
-        return Done(answer.matched, answer.done, written.index)
+        return Done(answer.matched, answer.done, written.index, over_of(answer))
 
     async def bulk(self, _call: Call, bulk_id: str) -> Json:
         return await self._bulks.state(bulk_id)
@@ -119,6 +119,10 @@ def _commander(turn: Turn) -> Commander:
     if turn.verb == "kill":
         return lambda ids, *, strict: c.Kill(tuple(ids), strict)
     return lambda ids, *, strict: c.RetryTasks(tuple(ids), strict, turn.queue, placed=True)
+
+
+def over_of(answer: results.Done) -> int:
+    return answer.over if isinstance(answer, results.Deleted) else 0
 
 
 async def told(work: Awaitable[T]) -> T:

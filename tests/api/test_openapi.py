@@ -109,6 +109,8 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
             assert answer.status == 200, path
             fits(name, answer.json)
     fits("TasksOrGroups", (await client.get("/v1/tasks?group_by=state")).json)
+    spread = "/v1/tasks?group_by=state&parts=4&finished_after=2020-01-01T00:00:00Z"
+    fits("TasksOrGroups", (await client.get(spread)).json)
     for line in (await client.add_lines(b'{"work":{"command":["a"]}}\n' * 1000 + b"x")).lines:
         fits("AddedLine", line)
     fits("Problem", (await client.get("/nowhere")).json)
@@ -116,13 +118,14 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     fits("PolicyTests", (await client.ask("POST", "/v1/policies/test", test)).json)
     balance = {"event": "BALANCE", "group": "default", "dry_run": True}
     fits("Balanced", (await client.ask("POST", "/v1/events", balance)).json)
-    for verb, more in {
+    verbs: dict[str, dict[str, Any]] = {
         "kill": {},
-        "retry": {},
+        "retry": {"queue": "default"},
         "relocate": {},
         "update": {"set": {"limit": None}},
         "delete": {},
-    }.items():
+    }
+    for verb, more in verbs.items():
         fits("Done", (await client.ask("POST", f"/v1/tasks/{verb}", {"ids": ["a"], **more})).json)
     for path, answer_schema in (
         ("queues/q/pause", "Queue"),

@@ -53,6 +53,32 @@ async def test_delete_by_ids_by_match_and_in_bulk(node: Node) -> None:
     assert (await node.client.get("/v1/bulk/b1")).json == {"id": "b1", "matched": 4, "done": 0, "state": "working"}
 
 
+async def test_what_has_failed_is_moved_retried_elsewhere_and_deleted_and_what_succeeded_is_said_to_be_over(
+    node: Node,
+) -> None:
+    await node.client.add(*[{"work": WORK, "id": f"t{n}", "queue": "q"} for n in range(4)])
+    for n in range(3):
+        node.pool.finish(f"t{n}", state="failed")
+    node.pool.finish("t3")
+    match = {"queue": "q", "state": "failed"}
+    moved = await node.client.ask("POST", "/v1/tasks/update", {"ids": ["t0", "t3"], "set": {"queue": "night"}})
+    assert (moved.json["matched"], moved.json["done"]) == (2, 1)
+    retried = await node.client.ask("POST", "/v1/tasks/retry", {"ids": ["t1"], "queue": "day"})
+    assert retried.json["done"] == 1
+    assert (await node.client.get("/v1/tasks/t1")).json["queue"] == "day"
+    deleted = await node.client.ask("POST", "/v1/tasks/delete", {"match": match})
+    assert (deleted.json["matched"], deleted.json["done"], deleted.json.get("over")) == (1, 1, None)
+    again = await node.client.ask("POST", "/v1/events", {"event": "DELETE", "ids": ["t2", "t3"]})
+    assert (again.json["done"], again.json["over"]) == (2, 2)
+
+
+async def test_groups_tell_when_their_tasks_ended(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "t", "queue": "q"})
+    node.pool.finish("t", state="failed")
+    since = "/v1/tasks?group_by=queue&state=failed&parts=3&finished_after=2020-01-01T00:00:00Z"
+    assert (await node.client.get(since)).json == {"groups": [{"value": "q", "count": 1, "parts": [0, 0, 1]}]}
+
+
 async def test_lists_filter_sort_page_and_group(client: Client) -> None:
     await client.add(*[{"work": WORK, "id": f"t{n}", "priority": n, "queue": f"q{n % 2}"} for n in range(5)])
     page = (await client.get("/v1/tasks?sort=-priority&limit=2")).json
@@ -223,6 +249,7 @@ async def test_head_is_get_without_a_body(client: Client) -> None:
 
 
 ADD = {"event": "ADD", "tasks": [{"work": WORK}]}
+SPREAD = "/v1/tasks?group_by=error&finished_after=2026-01-01T00:00:00Z"
 CRON = {"cron": "@daily", "task": {"work": WORK}}
 BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/events", {}, 400, "invalid", "event is required"),
@@ -255,6 +282,20 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/tasks/kill", {"ids": ["x"]}, 404, "not_found", "there is no task x"),
     ("POST", "/v1/tasks/kill", {"ids": ["a"], "to": "one"}, 400, "unknown_field", "to is not a known field"),
     ("POST", "/v1/tasks/retry", {}, 400, "invalid", "exactly one of ids, match"),
+    ("POST", "/v1/tasks/retry", {"ids": ["a"], "queue": "a/b"}, 400, "invalid", "queue must not hold '/'"),
+    ("POST", "/v1/tasks/delete", {"ids": ["a"], "queue": "b"}, 400, "unknown_field", "queue is not a known field"),
+    ("GET", "/v1/tasks?parts=9", None, 400, "invalid", "parts goes only with group_by and finished_after"),
+    ("GET", "/v1/tasks?parts=9&group_by=error", None, 400, "invalid", "parts goes only with finished_after"),
+    ("GET", f"{SPREAD}&parts=1", None, 400, "invalid", "parts must be a whole number from 2 to 100"),
+    ("GET", f"{SPREAD}&parts=101", None, 400, "invalid", "parts must be a whole number from 2 to 100"),
+    (
+        "GET",
+        f"{SPREAD}&parts=9&finished_before=2020-01-01T00:00:00Z",
+        None,
+        400,
+        "invalid",
+        "finished_before must be later than finished_after",
+    ),
     ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": "two"}, 404, "not_found", "there is no worker two"),
     ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": 7}, 400, "invalid", "to must be text"),
     ("POST", "/v1/tasks/update", {"ids": ["a"]}, 400, "invalid", "set is required"),

@@ -196,7 +196,7 @@ class Stage:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        assert self.bugs == []
+        assert self.bugs == [], self.bugs
 
     def tell(self, words: list[str]) -> None:
         self.call(lambda: self.pool.tell(words))

@@ -12,7 +12,7 @@ from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.limits import DAY_MS, HOUR_MS
 from quvatlh.core.model import Keep, Notify, QueueSettings, Retry, Unique
-from quvatlh.core.results import Done
+from quvatlh.core.results import Deleted, Done
 from quvatlh.core.tables_digest import tables_digest
 from tests.core.table import Table
 
@@ -73,7 +73,7 @@ def test_the_same_again_is_answered_the_same_and_changes_nothing(table: Table) -
     table.do(delete("t"))
     before = tables_digest(table.db)
     table.later(HOUR_MS)
-    assert table.do(delete("t", "t")) == Done(1, 1)
+    assert table.do(delete("t", "t")) == Deleted(1, 1, {}, 1)
     assert table.told == []
     assert tables_digest(table.db) == before
     assert table.do(c.RetryTasks(("t",))).refused == {"t": "deleted"}
@@ -89,7 +89,8 @@ def test_an_entry_of_before_leaves_what_has_failed_as_it_was(table: Table) -> No
 
 def test_what_succeeded_is_history(table: Table) -> None:
     table.finish(table.running("t"))
-    assert table.do(delete("t")) == Done(1, 1)
+    failed(table, "u")
+    assert table.do(delete("t", "u")) == Deleted(2, 2, {}, 1)
     assert table.do(change("t", queue="night")) == Done(1, 0, {"t": "succeeded"})
     assert table.do(change("t", keep_ms=5)) == Done(1, 1)
     assert (table.state("t"), table.value("t", "queue")) == ("succeeded", "default")

@@ -129,9 +129,8 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         await self._enter(call)
         found: dict[Any, list[int]] = {}
         for record in self.records.values():
-            if self._holds(record, wanted) and (parts is None or record["finished_at_ms"]):
-                value = record.get(by, record["spec"].get(by))
-                group = found.setdefault(value, [0] * (1 + (parts or 0)))
+            if self._holds(record, wanted) and (parts is None or record.get("finished_at_ms")):
+                group = found.setdefault(self._fields(record)[by], [0] * (1 + (parts or 0)))
                 group[0] += 1
                 if parts is not None:
                     group[-1] += 1
@@ -274,8 +273,9 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         if len(ids) > self.bulk_above:
             self.bulks["b1"] = {"id": "b1", "matched": len(ids), "done": 0, "state": "working"}
             return Bulk("b1")
+        over = [each for each in ids if self.records[each]["state"] in {"succeeded", "deleted"}]
         done = sum(self._turn(turn, self.records[task_id]) for task_id in ids)
-        return Done(len(ids), done, self.index)
+        return Done(len(ids), done, self.index, len(over) if turn.verb == "delete" else 0)
 
     def _turn(self, turn: Turn, record: Json) -> bool:
         """As the core does: a state without such a step is matched, and not done."""
@@ -309,9 +309,10 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         record |= {name: changes.pop(name) for name in ("at_ms", "expires_ms") if name in changes}
         record["spec"] |= changes
 
-    def _holds(self, record: Json, wanted: TaskFilter) -> bool:
+    def _fields(self, record: Json) -> dict[str, Any]:
         spec = record["spec"]
-        is_equal = {
+        return {
+            "state": record["state"],
             "queue": spec.get("queue", "default"),
             "group": spec.get("group", "default"),
             "name": spec.get("name", record["id"]),
@@ -319,9 +320,16 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
             "worker": self.placed.get(record["id"]),
             "error": (record.get("error") or {}).get("code"),
         }
+
+    def _holds(self, record: Json, wanted: TaskFilter) -> bool:
+        spec = record["spec"]
         return (
             (not wanted.state or record["state"] in wanted.state)
-            and all(getattr(wanted, name) in {None, value} for name, value in is_equal.items())
+            and all(
+                getattr(wanted, name) in {None, value}
+                for name, value in self._fields(record).items()
+                if name != "state"
+            )
             and (wanted.tag is None or wanted.tag in spec.get("tags", ()))
             and (wanted.created_after is None or record["created_at_ms"] > wanted.created_after)
             and (wanted.q is None or wanted.q in repr(record))

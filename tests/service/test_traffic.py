@@ -133,3 +133,10 @@ def test_only_what_began_has_run() -> None:
     assert run is not None
     assert run["p50"] == pytest.approx(800, rel=0.1)
     assert log.traffic.of("q").totals[OUT] == 2
+
+
+def test_what_had_failed_and_is_deleted_went_out_before() -> None:
+    log = Log()
+    log.tell("task.failed")
+    log.tell("task.deleted", was="failed", error="exit")
+    assert log.traffic.of("q").totals == (0, 1, 1, 0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quvatlh.core.filters import TaskFilter
-from quvatlh.service.pool import Bulk, Done, Rejected, Turn, Unavailable
+from quvatlh.service.pool import Bulk, Done, Rejected, TaskQuery, Turn, Unavailable, Verb
 from tests.service.stand import asked, one, two
 
 
@@ -131,6 +132,62 @@ async def test_a_thousand_and_more_are_worked_off_and_any_node_tells_how_far(tmp
             await master.pool.bulk(asked(), bulk.id)
         with pytest.raises(Rejected, match="there is no bulk"):
             await master.pool.bulk(asked(), "b00000000-1234")
+
+
+async def test_more_than_a_thousand_that_failed_are_moved_retried_in_another_queue_and_deleted(tmp_path: Path) -> None:
+    """One that succeeded beside them is history, and said to be."""
+    async with one(tmp_path, slots=0) as stand:
+        clock = stand.clock
+        spec = {"work": {"command": ["true"]}, "queue": "bad"}
+        await stand.pool.add(asked(), [{"spec": spec, "expires_in_ms": 1000}] * 1500)
+        clock.advance(2)
+
+        async def all_of(verb: Verb, wanted: TaskFilter, **more: Any) -> tuple[int, int]:
+            bulk = await stand.pool.act(asked(), Turn(verb, **more), wanted)
+            assert isinstance(bulk, Bulk)
+            await asyncio.wait_for(asyncio.gather(*stand.node.tree.named("bulk")), 10)
+            told = await stand.pool.bulk(asked(), bulk.id)
+            assert told["state"] == "done"
+            return told["matched"], told["done"]
+
+        async def failed(queue: str) -> Any:
+            return (
+                await stand.pool.tasks(asked(), TaskQuery(TaskFilter(queue=queue, state=("failed",)), limit=1))
+            ).total
+
+        sql = "SELECT count(*) FROM task WHERE state = 'failed'"
+        await stand.until(lambda: stand.machine.db.execute(sql).fetchone() == (1500,))
+        bad = TaskFilter(queue="bad", state=("failed",), error="expired")
+        assert await all_of("update", bad, changes={"queue": "worse"}) == (1500, 1500)
+        assert (await failed("bad"), await failed("worse")) == (0, 1500)
+        worse = TaskFilter(queue="worse", state=("failed",))
+        assert await all_of("retry", worse, queue="third") == (1500, 1500)
+        third = TaskFilter(queue="third")
+        assert await all_of("delete", third) == (1500, 1500)
+        told = await stand.pool.groups(asked(), TaskFilter(), "state")
+        assert told.groups == [{"value": "deleted", "count": 1500}]
+        bulk = await stand.pool.act(asked(), Turn("delete"), third)
+        assert isinstance(bulk, Bulk)
+        await asyncio.wait_for(asyncio.gather(*stand.node.tree.named("bulk")), 10)
+        assert (await stand.pool.bulk(asked(), bulk.id))["over"] == 1500
+
+
+async def test_groups_tell_when_their_tasks_ended(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        began = stand.clock.wall_ms()
+        for _ in range(3):
+            await stand.pool.act(asked(), Turn("delete"), [await stand.add(queue="a")])
+            stand.clock.advance(10)
+        await stand.pool.act(asked(), Turn("delete"), [await stand.add(queue="b")])
+        wanted = TaskFilter(state=("deleted",), finished_after=began - 1, finished_before=began + 40_000)
+        told = await stand.pool.groups(asked(), wanted, "queue", 4)
+        assert told == (
+            [{"value": "a", "count": 3, "parts": [1, 1, 1, 0]}, {"value": "b", "count": 1, "parts": [0, 0, 0, 1]}],
+            False,
+        )
+        until_now = TaskFilter(finished_after=began - 1)
+        (one_part, _) = (await stand.pool.groups(asked(), until_now, "queue", 2)).groups
+        assert one_part["parts"] == [2, 1]
 
 
 async def test_services_leave_a_worker_that_drains_and_jobs_may_finish(tmp_path: Path) -> None:

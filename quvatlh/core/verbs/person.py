@@ -15,7 +15,7 @@ from msgspec import UNSET
 from quvatlh.core import limits, transitions
 from quvatlh.core.commands import Delete, Kill, Move, Relocate, RetryTasks, TaskChanges, Update
 from quvatlh.core.rejections import FieldError, Rejection
-from quvatlh.core.results import Done
+from quvatlh.core.results import Deleted, Done
 from quvatlh.core.rows import LiveRow, TaskRow, json_text
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import ending
@@ -28,7 +28,17 @@ _OF_FAILED = _OF_HISTORY | {"queue", "priority", "tags", "limit", "expires_ms"}
 
 
 def delete(unit: Unit, command: Delete) -> Done | Rejection:
-    return _each(unit, command.ids, lambda u, task: _delete(u, task, failed=command.failed), strict=command.strict)
+    over = 0
+
+    def act(_: Unit, task: TaskRow) -> bool:
+        nonlocal over
+        over += not _delete(unit, task, failed=command.failed)
+        return True
+
+    answer = _each(unit, command.ids, act, strict=command.strict)
+    if over and command.failed and isinstance(answer, Done):
+        return Deleted(answer.matched, answer.done, answer.refused, over)
+    return answer
 
 
 def kill(unit: Unit, command: Kill) -> Done | Rejection:
@@ -82,15 +92,17 @@ def _actions(unit: Unit, task: TaskRow) -> list[LiveRow]:
 
 
 def _delete(unit: Unit, task: TaskRow, *, failed: bool) -> bool:
-    """What is over is as asked already, but for what has `failed`; a key that it still holds is freed. The error stays."""
-    if not task.finished or (failed and task.state == "failed"):
+    """Whether anything had to be done: what is over is as asked already, but for what has `failed`. A key that it still
+    holds is freed. The error stays."""
+    is_over = task.finished and not (failed and task.state == "failed")
+    if not is_over:
         was = copy(task)
         error, text = (task.error, task.error_text) if task.finished else (None, None)
         ending.stop(unit, task, _actions(unit, task), "delete")
         ending.finish_task(unit, task, "delete", error, text)
         unit.store(task, was)
     unit.free_unique(task)
-    return True
+    return not is_over
 
 
 def _kill(unit: Unit, task: TaskRow) -> bool:
