@@ -8,8 +8,8 @@ export const VERBS = {
   retry: { words: "Retry", text: "Those that failed begin anew, with all their attempts.", done: "begun anew" },
   kill: { words: "Kill", text: "What runs is stopped, and counts as failed. A service's instance is replaced.", done: "killed", danger: true },
   relocate: { words: "Move…", text: "What runs is stopped and starts elsewhere; what waits is given there.", done: "moved" },
-  update: { words: "Change…", text: "Only what is filled in is changed, and only of what is not over yet.", done: "changed" },
-  delete: { words: "Delete", text: "What runs is stopped, what waits is given up. Both stay listed as deleted for a while; what is over already stays as it is.", done: "deleted", danger: true },
+  update: { words: "Change…", text: "Only what is filled in is changed, and only of what may still run: what has failed runs so when it is retried.", done: "changed" },
+  delete: { words: "Delete", text: "What runs is stopped, what waits or has failed is given up. It stays listed as deleted for a while; what has succeeded stays as it is.", done: "deleted", danger: true },
 };
 
 const CHANGES = [
@@ -46,7 +46,32 @@ export async function perform(page, verb, which, words) {
       return api.act(verb, { ...which, ...more }, (bulk) => progress(bulk.done, bulk.matched));
     },
   });
-  if (result) note(`${count(result.done)} of ${count(result.matched)} ${done}`);
+  if (result) note(outcome(result, done));
+  return Boolean(result);
+}
+
+function outcome({ done, matched, over = 0 }, words) {
+  return `${count(done - over)} of ${count(matched)} ${words}${over ? `, ${count(over)} had succeeded or were deleted before` : ""}`;
+}
+
+/** What has failed, into another queue: to run there at once, or when it is retried. */
+export async function moveFailed(which, words) {
+  const result = await ask({
+    title: `Move ${words}?`,
+    text: "They are listed in the other queue, and run there when they are retried.",
+    fields: [
+      { name: "queue", label: "Queue", hint: "made if there is none" },
+      { name: "retry", label: "Retry them there now", kind: "check" },
+    ],
+    submit: "Move",
+    action: async ({ queue: given, retry }, progress) => {
+      const queue = given.trim();
+      if (!queue) throw new Error("Which queue?");
+      const told = (bulk) => progress(bulk.done, bulk.matched);
+      return retry ? api.act("retry", { ...which, queue }, told) : api.act("update", { ...which, set: { queue } }, told);
+    },
+  });
+  if (result) note(outcome(result, "moved"));
   return Boolean(result);
 }
 

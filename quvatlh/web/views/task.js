@@ -37,7 +37,8 @@ export default function task(page) {
 
   function may(verb, data) {
     const over = FINISHED.includes(data.state);
-    return { retry: data.state === "failed", kill: !over && ["claimed", "running"].includes(data.state), relocate: !over, update: !over, delete: !over }[verb];
+    const failed = data.state === "failed";
+    return { retry: failed, kill: !over && ["claimed", "running"].includes(data.state), relocate: !over, update: !over || failed, delete: !over || failed }[verb];
   }
 
   function render() {
