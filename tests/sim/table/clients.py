@@ -217,13 +217,14 @@ class Client:
         return self._rng.sample(recent, min(len(recent), self._rng.choice([1, 1, 2])))
 
     async def _delete(self, box: TableBox, node: Node) -> None:
-        await self._do(box, node, lambda ids: c.Delete(ids, strict=False))
+        await self._do(box, node, lambda ids: c.Delete(ids, strict=False, failed=True))
 
     async def _kill(self, box: TableBox, node: Node) -> None:
         await self._do(box, node, lambda ids: c.Kill(ids, strict=False))
 
     async def _retry(self, box: TableBox, node: Node) -> None:
-        await self._do(box, node, lambda ids: c.RetryTasks(ids, strict=False))
+        queue = self._rng.choice([None, "default"])
+        await self._do(box, node, lambda ids: c.RetryTasks(ids, strict=False, queue=queue, placed=True))
 
     async def _relocate(self, box: TableBox, node: Node) -> None:
         """To the first node, which may have everything; or away, where there is another place."""
@@ -247,7 +248,7 @@ class Client:
                 c.TaskChanges(keep_ms=3000),
             ]
         )
-        await self._do(box, node, lambda ids: c.Update(ids, changes, strict=False))
+        await self._do(box, node, lambda ids: c.Update(ids, changes, strict=False, failed=True))
 
     async def _do(self, box: TableBox, node: Node, command: Callable[[tuple[str, ...]], c.AnyCommand]) -> None:
         ids = self._some()

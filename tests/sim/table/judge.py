@@ -23,7 +23,7 @@ from quvatlh.service.pool import Position
 from tests.sim.box import AnyBox
 from tests.sim.judge import Judge, Violation
 from tests.sim.table.box import TableBox
-from tests.sim.table.facts import TaskFacts
+from tests.sim.table.facts import FINISHED, TaskFacts
 from tests.sim.table.hands import Ground, Script
 
 LOOK_EVERY: Final = 8
@@ -33,6 +33,11 @@ OF_QUEUE: Final = "more live actions than the queue's limit"
 _LIVES_ON: Final = frozenset({"task.claimed", "task.started", "task.progress", "action.stopping", "announced"})
 _OF_ACTIONS: Final = frozenset({"task.progress", "announced"})
 """Their state is the action's."""
+_BY_A_PERSON: Final[dict[tuple[str, str], type[c.Command]]] = {
+    ("failed", "pending"): c.RetryTasks,
+    ("failed", "deleted"): c.Delete,
+}
+"""What becomes of a task that is over, and by what alone."""
 
 assert OF_QUEUE in LIMITS
 
@@ -115,12 +120,21 @@ class TableJudge(Judge):
             self._updated(task, command.changes)
         elif isinstance(command, c.RetryTasks):
             task.retries += 1
+            if command.queue is not None:
+                task.queue = command.queue
             if task.expires_ms is not None and task.expires_ms <= entry.time_ms:
                 task.expires_ms = None
         if event.kind not in _OF_ACTIONS:
-            if not task.finished and event.state in {"succeeded", "failed", "deleted"}:
+            self._goes_on(command, task, event)
+            if event.state in FINISHED and event.state != task.state:
                 task.finished_ms = entry.time_ms
             task.state = event.state
+
+    def _goes_on(self, command: c.AnyCommand, task: TaskFacts, event: Event) -> None:
+        """What is over stays so, but for what a person does to what has failed."""
+        step = (task.state, event.state)
+        if task.finished and event.state != task.state and type(command) is not _BY_A_PERSON.get(step):
+            raise Violation(f"{task.id} was {task.state}, and is {event.state} by {command}")
 
     def _add(self, command: c.AnyCommand, answer: Answer, event: Event) -> None:
         assert isinstance(command, c.Add)

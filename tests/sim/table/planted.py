@@ -11,7 +11,7 @@ the action by s + L; the new master, counting from e alone, waits until e + 1.00
 what two clocks differ in (0.002 L), and what a kill takes. Planted instead is what the count is there for:
 `new-master-takes-who-is-unheard-for-silent`.
 
-How many seeds each took, of 20 virtual seconds, from seed 1: lease-not-counted 1, renewal-by-a-master-without-lease 1,
+How many seeds each took, of 20 virtual seconds, from seed 1: success-deleted 1, lease-not-counted 1, renewal-by-a-master-without-lease 1,
 new-master-takes-who-is-unheard 1, limit-checked-only-by-the-proposer 1, expiry-ignored 2, give-back-keeps-the-attempt 3,
 beats-sent-for-a-stopped-executor 3, end-of-a-claim 3, session-reopened 20, executor-with-grace 52. Those CI plays.
 """
@@ -29,7 +29,7 @@ from quvatlh.core import commands as c
 from quvatlh.core.events import Event
 from quvatlh.core.rows import LiveRow, TaskRow
 from quvatlh.core.unit import Unit
-from quvatlh.core.verbs import VERBS, award, ending
+from quvatlh.core.verbs import VERBS, award, ending, person
 from quvatlh.ports import RunError, Unavailable, Unknown
 from quvatlh.raft.lease import Lease
 from quvatlh.runner.executor.keeper import Keeper
@@ -75,6 +75,23 @@ def expiry_ignored_at_award() -> Planted:
 
     real = award._Batch.refusal
     return patch.object(award._Batch, "refusal", refusal)
+
+
+@fault
+def success_deleted() -> Planted:
+    """A person who deletes takes back what has succeeded, too."""
+
+    def delete(unit: Unit, task: TaskRow, *, failed: bool) -> bool:
+        if task.state != "succeeded":
+            return real(unit, task, failed=failed)
+        was = copy(task)
+        task.state = "deleted"
+        unit.store(task, was)
+        unit.tell_task("task.deleted", task)
+        return True
+
+    real = person._delete
+    return patch.object(person, "_delete", delete)
 
 
 @fault
