@@ -54,6 +54,12 @@ export default function failed(page) {
   const move = (which, words) => change(moveFailed(which, words));
   const remove = (which, words) => change(perform(page, "delete", which, words));
 
+  function heading(value) {
+    if (value === null) return h("span", { class: "dim" }, "none");
+    const isOpen = open() === value;
+    return h("a", { class: "title", href: to(["failed"], { by: by(), open: isOpen ? undefined : value }), "aria-expanded": String(isOpen) }, isOpen ? "▾ " : "▸ ", own(value));
+  }
+
   function actions(value, number) {
     if (value === null) return h("span", { class: "dim" }, `no ${by()}: group them otherwise`);
     const words = `all ${plural(number, "task")} of ${by()} ${value}`;
@@ -70,7 +76,7 @@ export default function failed(page) {
     return [
       h("div", { class: "tools" }, h("span", { class: "dim" }, "Grouped by"), tabs(BY, by(), (name) => page.show({ by: name, open: undefined }))),
       wait ?? (items.length ? table([
-        { head: by()[0].toUpperCase() + by().slice(1), kind: "grow", cell: (group) => h("a", { class: "title", href: to(["failed"], { by: by(), open: open() === group.value ? undefined : group.value }), "aria-expanded": String(open() === group.value) }, open() === group.value ? "▾ " : "▸ ", group.value === null ? h("span", { class: "dim" }, "none") : own(group.value)) },
+        { head: by()[0].toUpperCase() + by().slice(1), kind: "grow", cell: (group) => heading(group.value) },
         { head: "Tasks", kind: "grow", cell: (group) => bar(group.count, most, count(group.count), "bad") },
         { head: `Last ${PARTS} hours`, kind: "hide", cell: (group) => spark(group.value) },
         page.mayChange ? { head: "", kind: "", cell: (group) => actions(group.value, group.count) } : null,
