@@ -45,7 +45,7 @@ def count_groups(
     """How many tasks of each value, the most first. Out of time, those of some tasks, the youngest first; `cursor` goes on
     with the others, to be added (`add_groups`)."""
     if spread is not None:
-        wanted = finished(wanted)
+        wanted = finished(wanted)  # along the index by end, whatever states are named
     elif by in {"state", "queue"} and wanted.is_counted:
         return add_groups([Groups(tuple(Group(*each) for each in known_counts(db, wanted, by).items()), None)])
     counted, place = _counted(db, wanted, GROUPS[by], spread, cursor, out_of_time)

@@ -29,6 +29,18 @@ def test_every_verb_comes_back_as_it_went(verb: type) -> None:
     comes_back()
 
 
+BEFORE: list[tuple[list[Any], c.AnyCommand]] = [
+    (["delete", ["t"], True], c.Delete(("t",), failed=False)),
+    (["update", ["t"], {"queue": "q"}, False], c.Update(("t",), c.TaskChanges(queue="q"), strict=False, failed=False)),
+    (["retry", ["t"], True], c.RetryTasks(("t",), queue=None, placed=False)),
+]
+
+
+@pytest.mark.parametrize(("fields", "command"), BEFORE, ids=lambda each: each[0] if isinstance(each, list) else "")
+def test_entries_of_before_are_read_as_they_were_meant(fields: list[Any], command: c.AnyCommand) -> None:
+    assert VALUES.decode_item(bytes([VERSION]) + msgspec.msgpack.encode([fields, None])) == c.Item(command)
+
+
 @given(answer=of(Answer))
 def test_every_answer_comes_back_as_it_went(answer: Answer) -> None:
     assert VALUES.decode_answer(VALUES.encode_answer(answer)) == answer
