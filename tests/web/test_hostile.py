@@ -27,6 +27,8 @@ PLACES = (
     "#/failed?by=error",
     "#/failed?by=name",
     "#/failed?by=queue",
+    "#/failed?by=group",
+    "#/failed?by=worker",
     "#/services",
     "#/workers",
     "#/queues",
