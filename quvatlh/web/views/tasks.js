@@ -6,7 +6,7 @@ import { count, plural, title, took, work } from "../lib/format.js";
 import { STATES, button, empty, own, state, table, waiting, when } from "../lib/parts.js";
 import { KEYS, match, parse, wordAt, write } from "../lib/query.js";
 import { to } from "../lib/router.js";
-import { VERBS, perform } from "../lib/verbs.js";
+import { VERBS, moveFailed, perform } from "../lib/verbs.js";
 
 const ROWS = 50;
 const FACETS = ["queue", "group", "name", "worker", "key", "error"];
@@ -64,10 +64,17 @@ export default function tasks(page) {
     page.redraw();
   }
 
+  /** They are on no worker that they could be moved from: to another queue instead. */
+  function onlyFailed() {
+    if (allMatching) return filters.state === "failed";
+    return list.data.items.filter((task) => selected.has(task.id)).every((task) => task.state === "failed");
+  }
+
   async function bulk(verb) {
     const which = allMatching ? { match: match(filters, STATES) } : { ids: [...selected] };
     const many = allMatching ? list.data.total : selected.size;
-    if (await perform(page, verb, which, many === null ? "more than 10,000 tasks" : plural(many, "task"))) {
+    const words = many === null ? "more than 10,000 tasks" : plural(many, "task");
+    if (await (verb === "relocate" && onlyFailed() ? moveFailed(which, words) : perform(page, verb, which, words))) {
       drop();
       list.refresh();
       page.redraw();
