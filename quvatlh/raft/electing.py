@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quvatlh.raft.part import Part
-from quvatlh.raft.seams import CANDIDATE, FOLLOWER, LEADER
+from quvatlh.raft.seams import FOLLOWER, LEADER
 
 if TYPE_CHECKING:
     from quvatlh.raft.link import Link
@@ -80,8 +80,9 @@ class Electing(Part):
             self._host.role_changed()
 
     def _on_vote(self, link: Link, term: int) -> None:
-        if self._membership.is_voter(link.node_id) and term == self.term() and link.node_id not in self._votes:
-            self._votes.add(link.node_id)
+        """Once a term: who is candidate for long campaigns in many, and is voted for in each."""
+        if self._membership.is_voter(link.node_id) and term == self.term() != self._voices.get(link.node_id):
+            self._voices[link.node_id] = term
             self.deliver(link.node_id, {"type": "response_vote", "term": term})
 
     def _on_take_over(self, link: Link, term: int) -> None:
@@ -105,8 +106,6 @@ class Electing(Part):
         return self._promise.binds_against(candidate)
 
     def state_changed(self, old: int, new: int) -> None:
-        if new == CANDIDATE:
-            self._votes = {self._own_id}
         if new == LEADER:
             self._campaigns = 0
             self._lease.begin()

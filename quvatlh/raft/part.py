@@ -68,8 +68,8 @@ class Part(Seams):
         """Of followers, by id; only a leader's count."""
         self._walls: dict[str, float] = {}
         """What to add to the own boot clock, in ms, to have another voter's wall clock."""
-        self._votes: set[str] = set()
-        """Who voted for this node in the present term."""
+        self._voices: dict[str, int] = {}
+        """The last term in which the vote of each was counted."""
         self._next_round_at = 0.0
         """No earlier is a majority asked again whether it would vote for this node."""
         self._campaigns = 0

@@ -364,8 +364,19 @@ def a_voice_counts_twice() -> Mutant:
     real = Engine._on_vote
 
     def on_vote(self: Engine, link: Any, term: int) -> None:
-        self._votes.discard(link.node_id)
+        self._voices.pop(link.node_id, None)
         real(self, link, term)
+
+    return patch.object(Engine, "_on_vote", on_vote)
+
+
+@mutant
+def a_voice_counts_once_a_candidacy() -> Mutant:
+    real = Engine._on_vote
+
+    def on_vote(self: Engine, link: Any, term: int) -> None:
+        if link.node_id not in self._voices:
+            real(self, link, term)
 
     return patch.object(Engine, "_on_vote", on_vote)
 

@@ -194,6 +194,18 @@ async def test_one_voter_that_answers_twice_is_one_vote() -> None:
     assert node.engine.leads()
 
 
+@fails_under("a-voice-counts-once-a-candidacy")
+async def test_who_stays_candidate_is_voted_for_anew_in_each_term() -> None:
+    node = await bench(membership=cluster("abcde"))
+    await node.campaign("b", "c")
+    node.hear("b", "vote", node.engine.term())
+    await node.campaign("b", "c")
+    node.hear("b", "vote", node.engine.term())
+    assert not node.engine.leads()
+    node.hear("c", "vote", node.engine.term())
+    assert node.engine.leads()
+
+
 async def test_a_vote_of_another_term_counts_for_nothing() -> None:
     node = await bench()
     await node.campaign("b", "c")

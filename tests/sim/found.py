@@ -7,6 +7,7 @@ from typing import Final
 
 FOUND: Final = [
     ("log", 4, 10.0),  # what came after a snapshot was told before the snapshot itself
+    ("log", 90221, 60.0),  # who stayed candidate counted each voter's vote in its first campaign only, and never won
     ("table", 165309260, 20.0),  # a claim began that the master's answer had taken away before the node told of it
     ("table", 610007, 20.0),  # who was told to take over, and voted for another before it could, deposed that one
 ]
