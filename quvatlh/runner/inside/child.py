@@ -106,10 +106,6 @@ class Stream(io.TextIOBase):
         self._file.flush()
 
 
-class Unfit(Exception):
-    """What is asked for cannot be called at all."""
-
-
 class Child:
     def __init__(self, files: dict[str, int]) -> None:
         self._in, self._out, self._bell = files["in"], files["out"], files["bell"]
@@ -257,12 +253,12 @@ class Child:
             try:
                 text = json.dumps(value, allow_nan=False, separators=(",", ":"))
             except (TypeError, ValueError, RecursionError) as error:
-                return self._failed(context, Unfit(f"what it returned has no form in JSON: {error}"))
+                return self._failed(context, task.Unfit(f"what it returned has no form in JSON: {error}"))
             if len(text) > RESULT_BYTES_MAX:
                 words = (
                     f"what it returned has {len(text)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
                 )
-                return self._failed(context, Unfit(words))
+                return self._failed(context, task.Unfit(words))
         took_ms = (time.perf_counter() - context.began_s) * 1000
         value_part = f',"value":{text}' if text else ""
         leaving = self._tidied(context)
@@ -462,16 +458,16 @@ def _resolved(target: str) -> Any:
     except ModuleNotFoundError as error:
         importlib.invalidate_caches()
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise Unfit(f"there is no module {error.name} in this environment") from None
+            raise task.Unfit(f"there is no module {error.name} in this environment") from None
         raise
     for part in path.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise Unfit(f"module {name} has no {path}") from None
+            raise task.Unfit(f"module {name} has no {path}") from None
     found = getattr(found, "__quvatlh_run__", found)
     if not callable(found):
-        raise Unfit(f"{target} is no function: {type(found).__name__}")
+        raise task.Unfit(f"{target} is no function: {type(found).__name__}")
     return found
 
 
@@ -480,7 +476,7 @@ def _described(error: BaseException, context: Any) -> dict[str, Any]:
     said: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}", "text": _text(error)}
     if context.stopping and isinstance(error, (task.Cancelled, asyncio.CancelledError)):
         return {"stopped": True, "text": "stopped"}
-    if isinstance(error, Unfit):
+    if isinstance(error, task.Unfit):
         return {"unfit": True, "text": _text(error)}
     if isinstance(error, TypeError) and _is_of_the_call(error):
         return {"unfit": True, "text": f"its arguments do not fit: {_text(error)}"}
@@ -488,9 +484,16 @@ def _described(error: BaseException, context: Any) -> dict[str, Any]:
         said["after"] = error.after
         return said
     said["permanent"] = isinstance(error, task.PermanentFailure)
-    below = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    said["trace"] = "".join(traceback.format_exception(kind, error, below))
+    said["trace"] = "".join(traceback.format_exception(kind, error, _below_us(error.__traceback__)))
     return said
+
+
+def _below_us(trace: Any) -> Any:
+    """Without the frames of whoever called the task."""
+    below = trace
+    while below is not None and str(below.tb_frame.f_globals.get("__name__", "")).startswith("quvatlh."):
+        below = below.tb_next
+    return trace.tb_next if below is None and trace is not None else below
 
 
 def _is_of_the_call(error: TypeError) -> bool:
