@@ -60,8 +60,10 @@ async def _pending(client: Client, wanted: Wanted, pending: Mapping[str, bool]) 
 
 
 async def _finished_already(client: Client, ids: list[str]) -> AsyncIterator[Json]:
+    """Consistent: a node that is behind would tell of a task that runs, and another's stream not of its end any more."""
     for first in range(0, len(ids), AT_ONCE):
-        for task in await asyncio.gather(*(client.task(each) for each in ids[first : first + AT_ONCE])):
+        some = ids[first : first + AT_ONCE]
+        for task in await asyncio.gather(*(client.task(each, consistent=True) for each in some)):
             if task["state"] in FINISHED:
                 yield task
 
@@ -103,8 +105,11 @@ async def _read(
 
 
 async def _task(client: Client, task_id: str) -> Json | None:
+    """None: it runs again, or is not listed any more. Asked by another node than the stream's, it may be behind."""
     try:
         task = await client.task(task_id)
+        if task["state"] not in FINISHED:
+            task = await client.task(task_id, consistent=True)
     except Rejected as problem:
         if problem.code in {"gone", "not_found"}:
             return None

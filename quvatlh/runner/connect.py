@@ -156,6 +156,12 @@ class ProcessExecutor:
         for chunk in self._short(action_id, offsets["stdout"], offsets["stderr"]):
             yield chunk
 
+    async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
+        if not ACTION_ID.fullmatch(action_id):
+            raise ValueError(f"not an action id: {action_id!r}")
+        directory = f"{self._settings.runner.outputs_dir}/{action_id}"
+        return await asyncio.to_thread(outputs.read_result, directory, offset)
+
     async def kept(self) -> Collection[str]:
         try:
             return await asyncio.to_thread(os.listdir, self._settings.runner.outputs_dir)

@@ -20,6 +20,11 @@ def reads(path: str) -> str:
 
 
 @app.task
+def gives(value: dict[str, object]) -> object:
+    return value
+
+
+@app.task
 def long(length: int) -> str:
     return "x" * length
 
