@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -179,6 +179,11 @@ class App:
 
     async def aput_schedules(self, owner: str) -> Changes:
         return await asyncio.wrap_future(self._cluster_side().put_schedules(owner, self.schedules()))
+
+    @property
+    def targets(self) -> Collection[str]:
+        """Of its tasks: `pkg.mod:function`."""
+        return self._forms.keys()
 
     def schedules(self) -> dict[str, Json]:
         """By name, each as the cluster is told. TypeError and ValueError for one that cannot be."""

@@ -96,7 +96,7 @@ class Cluster:
         return Flow(lambda: self.motor.call(following), lambda: self.motor.call(closing))
 
     def put_schedules(self, owner: str, wanted: Mapping[str, Json]) -> Future[Changes]:
-        return self.motor.call(lambda client: bring(client, owner, wanted, Rejected))
+        return self.motor.call(lambda client: bring(client, owner, wanted, (Rejected,)))
 
     def act(self, verb: str, task_id: str) -> Future[None]:
         async def act(client: Client) -> None:

@@ -59,7 +59,7 @@ def rule(cron: str | None, every: Duration | None, more: Rule) -> Json:
     return said | ({"cron": cron} if every is None else {"every": span("every", every)})
 
 
-async def bring(table: Table, owner: str, wanted: Mapping[str, Json], refusals: type[Exception]) -> Changes:
+async def bring(table: Table, owner: str, wanted: Mapping[str, Json], refusals: tuple[type[Exception], ...]) -> Changes:
     """The table to what the app says now. Saying the same again changes nothing."""
     prefix = f"{owner}:"
     known = {str(each["name"]): each for each in await table.schedules()}

@@ -47,6 +47,8 @@ class ProcessExecutor:
         self._settings = settings
         self._clock = clock
         self._note = note
+        self.on_reloaded: Callable[[], None] = lambda: None
+        """Environments begin anew."""
         self._loop = asyncio.get_running_loop()
         self._listeners: list[ExecutorListener] = []
         self._link: wire.Link | None = None
@@ -122,6 +124,7 @@ class ProcessExecutor:
 
     async def reload(self, environment: str | None) -> Collection[str]:
         names: Collection[str] = await self._asked("reload", environment)
+        self.on_reloaded()
         return names
 
     def renew(self, sent_s: float) -> None:
