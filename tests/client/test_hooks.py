@@ -98,6 +98,14 @@ def test_a_hook_that_fails_is_told_in_the_log_and_changes_nothing(
     assert f".<locals>.{name} ({when}) failed; the task goes on\nTraceback" in said
     assert said.endswith("LookupError: no builtins:hash\n")
 
+    async def waits(number: int) -> int:
+        return 1 // number
+
+    assert app.task(waits).enqueue(1).result() == 1
+    with pytest.raises(TaskFailed, match="ZeroDivisionError"):
+        app.task(waits).enqueue(0).result()
+    assert f".<locals>.{name} ({when}) failed; the task goes on\nTraceback" in capsys.readouterr().err
+
 
 def test_async_hooks_of_plain_functions_share_a_loop_and_what_they_open() -> None:
     app = App(inline=True)

@@ -217,4 +217,6 @@ def test_schedules_in_code_are_put_once_changed_and_taken_away(typed: App, node:
         other.close()
     assert (changed.put, changed.gone) == (["tests.typed:hourly"], ["tests.typed:tidy"])
     assert list(changed.refused) == ["tests.typed:never"]
+    there = [each["name"] for each in node.ask("/v1/schedules")["items"]]
+    assert [name for name in there if name.startswith("tests.typed:")] == ["tests.typed:hourly"]
     assert "cron" in changed.refused["tests.typed:never"]
