@@ -78,6 +78,8 @@ def test_a_call_is_a_task_of_its_function_with_its_options() -> None:
         "expires": "2030-01-01T00:00:00.000+00:00",
         "work": {"python": "tests.client.test_app:send", "args": ["me"], "kwargs": {}, "environment": "e"},
     }
+    assert sent(told.options(stop=2.5).call("me"))["stop"] == {"grace": "2500ms"}
+    assert sent(told.options(stop={"signal": "INT"}).call("me"))["stop"] == {"signal": "INT"}
     assert "unique" not in sent(told.options(unique=False).call("me"))
 
 
