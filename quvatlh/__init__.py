@@ -5,10 +5,12 @@ TYPE_CHECKING = False  # what `typing` has under this name, without loading it
 if TYPE_CHECKING:
     from quvatlh.client.app import App
     from quvatlh.client.handles import Handle, TaskFailed
+    from quvatlh.client.hooks import Attempt
     from quvatlh.task import Cancelled, PermanentFailure, Retry, current
 else:
     _PLACES = {
         "App": "quvatlh.client.app",
+        "Attempt": "quvatlh.client.hooks",
         "Handle": "quvatlh.client.handles",
         "TaskFailed": "quvatlh.client.handles",
         "Cancelled": "quvatlh.task",
@@ -25,4 +27,4 @@ else:
         return getattr(import_module(_PLACES[name]), name)
 
 
-__all__ = ["App", "Cancelled", "Handle", "PermanentFailure", "Retry", "TaskFailed", "current"]
+__all__ = ["App", "Attempt", "Cancelled", "Handle", "PermanentFailure", "Retry", "TaskFailed", "current"]

@@ -18,6 +18,8 @@ from typing import Any
 
 from quvatlh.api.server import Options as ServerOptions
 from quvatlh.api.server import Server
+from quvatlh.client import Client
+from quvatlh.client import Options as ClientOptions
 from quvatlh.client.line import Dialer
 from quvatlh.codec import Values
 from quvatlh.config import Config, ConfigError, Fault, address
@@ -25,6 +27,7 @@ from quvatlh.config.environments import Environment, with_default
 from quvatlh.config.secret import read_secret
 from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.core.statefile import StateRefused
+from quvatlh.hosting import CLIENTS_NOES, NODES_NOES, Look, NodeTable, hosted
 from quvatlh.notify.http import HttpSender
 from quvatlh.notify.signing import keys_of
 from quvatlh.observe import logs
@@ -123,6 +126,11 @@ async def run_worker(config: Config) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_fatal(error: BaseException) -> None:
+            if not broken.done():
+                broken.set_exception(error)
+
         # 2. The data directory: whose it is, and the token that a person has put there.
         with _refusing():
             data = DataDir.open(
@@ -147,12 +155,18 @@ async def run_worker(config: Config) -> None:
             Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine), logs.noter("quvatlh.worker"), sender),
             facts=_facts(config, name, await machine.facts()),
             directory=data.node_id,
-            on_fatal=lambda error: None if broken.done() else broken.set_exception(error),
+            on_fatal=on_fatal,
         )
         outpost.start()
         stack.push_async_callback(outpost.stop)
         note("worker started", name=name, servers=list(config.node.server), data=config.node.data)
-        # 5. Until somebody wants it to end; then the work goes first.
+        # 5. Its app, if it was told of one: schedules go through a node, as far as the worker's token may put any.
+        if config.worker.app is not None:
+            nodes = ClientOptions(config.node.server, token, config.node.server_ca)
+            client = await stack.enter_async_context(Client(nodes))
+            look = Look(config.worker.app, _environments(config)[0], watch=config.worker.reload)
+            await stack.enter_async_context(hosted(look, executor, client, CLIENTS_NOES, on_fatal))
+        # 6. Until somebody wants it to end; then the work goes first.
         await _until_stopped(stop, broken, note, config.worker.drain_ms)
         await outpost.drain(config.worker.drain_ms / 1000)
         note("worker stops")
@@ -191,12 +205,16 @@ async def run_node(config: Config) -> None:
             url = _url(config, await server.start())
         stack.push_async_callback(server.stop)
         _welcome(note, config, running, url, place, server.link(token))
-        # 7. What there is now stays to the end: the garbage collector need not stop the loop to look at it.
+        # 7. The app, if it was told of one.
+        if config.worker.app is not None:
+            look = Look(config.worker.app, _environments(config)[0], watch=config.worker.reload)
+            await stack.enter_async_context(hosted(look, executor, NodeTable(node.pool), NODES_NOES, running.on_fatal))
+        # 8. What there is now stays to the end: the garbage collector need not stop the loop to look at it.
         gc.collect()
         gc.freeze()
-        # 8. Until somebody wants it to end, or it cannot go on.
+        # 9. Until somebody wants it to end, or it cannot go on.
         await _until_stopped(stop, running.broken, note, config.worker.drain_ms)
-        # 9. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
+        # 10. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
         await _hand_over(running.log)
         await node.drain()
         note("node stops")

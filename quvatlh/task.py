@@ -32,6 +32,11 @@ class PermanentFailure(Exception):
     """Raised by a task: trying again is of no use."""
 
 
+class Unfit(PermanentFailure):
+    """What was asked for cannot be called at all: it does not exist, or not with these arguments, or what it returns cannot
+    be sent. For libraries that wrap functions."""
+
+
 class Cancelled(BaseException):
     """Raised inside a task that is to end: killed, deleted, moved, drained, or over its time. It may tidy up within its grace."""
 

@@ -125,7 +125,14 @@ ROUTES: Final[Sequence[Route]] = (
         headers=views.LOG_HEADERS,
         streams=True,
     ),
-    _route("GET", "/v1/tasks/{id}/result", views.get_result, "The value it succeeded with", "Anything"),
+    _route(
+        "GET",
+        "/v1/tasks/{id}/result",
+        views.get_result,
+        "The value it succeeded with",
+        "Anything",
+        headers=views.RESULT_HEADERS,
+    ),
     *(
         Route("POST", f"/v1/tasks/{verb}", events.post_verb, about, DONE, {}, events.VERB_BODIES[verb], remembered=True)
         for verb, about in ABOUT_VERBS.items()

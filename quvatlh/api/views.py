@@ -14,7 +14,7 @@ from quvatlh.api.params import LIMIT_MAX, task_query, wanted
 from quvatlh.api.tasks import ID
 from quvatlh.config import address
 from quvatlh.core.limits import URL_CHARS_MAX
-from quvatlh.service.pool import Rejected
+from quvatlh.service.pool import BrokeOff, LargeResult, Rejected
 
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -23,6 +23,7 @@ LOG_HEADERS: Final = {
     "Quvatlh-Offset": "of the first byte: beyond the one asked for where what stood before it is no longer kept",
     "Quvatlh-Log": "`tail` where the run's worker is gone, and only the end is left",
 }
+RESULT_HEADERS: Final = {"Quvatlh-Worker": "whose file it is, where it is too large for the record"}
 BACKUP_HEADERS: Final = {
     "Quvatlh-Index": "of the last entry of the log that is in it",
     "Content-Disposition": "a name for the file",
@@ -86,6 +87,10 @@ async def get_result(exchange: Exchange) -> web.StreamResponse:
     value = await exchange.pool.result(exchange.call(), task_id(exchange))
     if isinstance(value, bytes):
         return web.Response(body=value, headers={**HEADERS, "Content-Type": BYTES})
+    if isinstance(value, LargeResult):
+        return await _send(
+            exchange, value.chunks, "application/json", {"Quvatlh-Worker": value.worker}, value.size_bytes
+        )
     return exchange.answer(value)
 
 
@@ -156,11 +161,14 @@ async def _send(
     size_bytes: int | None = None,
 ) -> web.StreamResponse:
     """Piece by piece, as fast as the client takes them. What fails in the middle ends the connection."""
+    response = await exchange.start(content_type, headers, size_bytes)
     try:
-        response = await exchange.start(content_type, headers, size_bytes)
         async for chunk in chunks:
             await response.write(chunk)
         await response.write_eof()
+        return response
+    except BrokeOff:
+        exchange.cut_off()
         return response
     finally:
         close = getattr(chunks, "aclose", None)

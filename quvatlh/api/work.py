@@ -16,6 +16,7 @@ from quvatlh.api.checks import (
     Kind,
     anything,
     boolean,
+    integer,
     list_of,
     map_of,
     matching,
@@ -28,7 +29,8 @@ from quvatlh.api.checks import (
 from quvatlh.api.formats import encode
 from quvatlh.codec.work import read
 from quvatlh.core import work as native
-from quvatlh.core.limits import WORK_BYTES_MAX, WORK_NODES_MAX
+from quvatlh.core.limits import URL_CHARS_MAX, WORK_BYTES_MAX, WORK_NODES_MAX
+from quvatlh.service.webrequests import BODY_BYTES_MAX, is_status
 
 SURROUNDINGS: Final = ("env", "cwd", "user", "stdin", "rlimits")
 FORMS: Final = (*native.FORMS, *native.OTHER_FORMS)
@@ -37,6 +39,21 @@ KNOWN: Final = frozenset({*FORMS, *PYTHON_PARTS, *SURROUNDINGS})
 _STAND_IN: Final = {"shell": ":"}
 """Lets the surroundings of another form be judged like those of a native command."""
 
+
+def _status(given: Any) -> int | str:
+    if not is_status(given):
+        raise ValueError(f"must be a status such as 204 or 2xx, not {shown(given)}")
+    return given  # type: ignore[no-any-return]
+
+
+def _header(given: Any) -> str:
+    if type(given) is not str or not given.isprintable() or len(given) > HEADER_CHARS_MAX:
+        raise ValueError(f"must be text on one line of at most {HEADER_CHARS_MAX} characters, not {shown(given)}")
+    return given
+
+
+HEADER_CHARS_MAX: Final = 8192
+_HEADER = Kind(_header, {"type": "string", "maxLength": HEADER_CHARS_MAX})
 _FREE = map_of(text(256), anything())
 _WARM = object_of(
     {
@@ -48,13 +65,32 @@ _WARM = object_of(
     "environment",
     "call",
 )
+_STATUS = Kind(
+    _status,
+    {"anyOf": [{"type": "integer", "minimum": 100, "maximum": 599}, {"type": "string", "pattern": "^[1-5]xx$"}]},
+)
+_STATUSES = Field(list_of(_STATUS, 100))
+_HTTP = object_of(
+    {
+        "url": Field(matching(r"https?://[^\s\x00-\x1f]+", "an http or https URL", URL_CHARS_MAX)),
+        "method": Field(matching(r"[A-Za-z]{1,16}", "a method such as POST", 16)),
+        "headers": Field(map_of(matching(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "the name of a header", 256), _HEADER)),
+        "body": Field(text(WORK_BYTES_MAX)),
+        "sign": Field(boolean()),
+        "expect": _STATUSES,
+        "permanent": _STATUSES,
+        "retry": _STATUSES,
+        "max_bytes": Field(integer(0, BODY_BYTES_MAX)),
+    },
+    "url",
+)
 _OTHER = object_of(
     {
         "python": Field(matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "pkg.mod:function", 1024)),
         "args": Field(list_of(anything())),
         "kwargs": Field(_FREE),
         "environment": Field(named()),
-        "http": Field(_FREE),
+        "http": Field(_HTTP),
         "warm": Field(_WARM),
         "pull": Field(boolean()),
     }

@@ -23,6 +23,7 @@ FLAGS = {
     "slots": "worker.slots",
     "queues": "worker.queues",
     "app": "worker.app",
+    "reload": "worker.reload",
     "role": "node.role",
     "server": "node.server",
 }
@@ -40,10 +41,11 @@ FLAGS = {
 @click.option("--tags", metavar="A,B=C", help="What tasks may ask of this worker.")
 @click.option("--slots", metavar="N", help="How many actions run at once. [default: the number of cores]")
 @click.option("--queues", metavar="P,Q", help="Patterns of the queues that it takes tasks from. [default: *]")
-@click.option("--app", metavar="PKG.MOD", help="Module that Python tasks find loaded.")
+@click.option("--app", metavar="PKG.MOD", help="Module that Python tasks find loaded; its schedules are put.")
+@click.option("--reload", is_flag=True, default=None, help="Load it anew when its files change. For development.")
 @click.option("--role", metavar="R", help="node, or worker: without vote and replica, connected to any node.")
 @click.option("--server", metavar="URL,...", help="Nodes that a worker connects to.")
-def run(file: str | None, **flags: str | None) -> None:
+def run(file: str | None, **flags: str | bool | None) -> None:
     """Run a node until SIGTERM or SIGINT."""
     given = {path: (f"--{flag.replace('_', '-')}", flags[flag]) for flag, path in FLAGS.items()}
     config = loaded(file, given)

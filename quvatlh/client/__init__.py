@@ -6,35 +6,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quvatlh.client.app import App, Call, Task
+    from quvatlh.client.app import App
     from quvatlh.client.calls import Added, Balanced, Client, Cut, Done, Event, Log
     from quvatlh.client.errors import Broken, Fault, Problem, Rejected, Unavailable, Unknown, Unreachable
+    from quvatlh.client.forms import ResultUnfit
     from quvatlh.client.handles import Handle, RemoteTraceback, ResultElsewhere, TaskFailed
+    from quvatlh.client.hooks import Attempt, Hook
     from quvatlh.client.http import Options
+    from quvatlh.client.outcomes import Outcome, Outcomes
     from quvatlh.client.places import URL_DEFAULT, Token, find_token, parse_urls
     from quvatlh.client.sync import BlockingClient
     from quvatlh.client.taskoptions import TaskOptions
+    from quvatlh.client.tasks import Call, Task
+    from quvatlh.client.timetable import Changes
 
 __all__ = [
     "URL_DEFAULT",
     "Added",
     "App",
+    "Attempt",
     "Balanced",
     "BlockingClient",
     "Broken",
     "Call",
+    "Changes",
     "Client",
     "Cut",
     "Done",
     "Event",
     "Fault",
     "Handle",
+    "Hook",
     "Log",
     "Options",
+    "Outcome",
+    "Outcomes",
     "Problem",
     "Rejected",
     "RemoteTraceback",
     "ResultElsewhere",
+    "ResultUnfit",
     "Task",
     "TaskFailed",
     "TaskOptions",
@@ -47,14 +58,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "app": ("App", "Call", "Task"),
+    "app": ("App",),
     "calls": ("Added", "Balanced", "Client", "Cut", "Done", "Event", "Log"),
     "errors": ("Broken", "Fault", "Problem", "Rejected", "Unavailable", "Unknown", "Unreachable"),
     "handles": ("Handle", "RemoteTraceback", "ResultElsewhere", "TaskFailed"),
+    "forms": ("ResultUnfit",),
+    "hooks": ("Attempt", "Hook"),
     "http": ("Options",),
+    "outcomes": ("Outcome", "Outcomes"),
     "places": ("URL_DEFAULT", "Token", "find_token", "parse_urls"),
     "sync": ("BlockingClient",),
     "taskoptions": ("TaskOptions",),
+    "tasks": ("Call", "Task"),
+    "timetable": ("Changes",),
 }
 _PLACES = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,35 +1,37 @@
 """Functions that are tasks: `app = App()`, `@app.task`, `add.enqueue(1, 2).result()`.
 
-The face of the library for Python programs. Here a function becomes a task's work and its arguments are checked, before
-anything is sent. Imported by workers too, so it loads no network; the first call does.
+The face of the library for Python programs: what belongs to all tasks of a program. A single one is `tasks`. Imported by
+workers too, so it loads no network; the first call does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
-import sys
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
-from quvatlh import task as inside
-from quvatlh.client import plain, taskoptions
+from quvatlh.client import timetable
 from quvatlh.client.feed import Written
+from quvatlh.client.forms import Form
 from quvatlh.client.handles import Handle
+from quvatlh.client.hooks import Hook, Hooks
+from quvatlh.client.outcomes import Outcomes
 from quvatlh.client.sides import Cluster, Inline, Taker
-from quvatlh.client.taskoptions import Json, TaskOptions
+from quvatlh.client.taskoptions import Duration, Json, TaskOptions
+from quvatlh.client.tasks import Call, Task
+from quvatlh.client.timetable import OWN, Changes, Rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
-"""What the plain function gives: of an async one, a coroutine."""
+H = TypeVar("H", bound=Hook)
 URL_VARIABLE, CA_VARIABLE = "QUVATLH_URL", "QUVATLH_CA"
 DEADLINE_S = 10.0
 
@@ -55,7 +57,11 @@ class App:
         self._here = Inline() if inline else None
         self._cluster: Cluster | None = None
         self._lock = threading.Lock()
-        _apps.add(self)
+        self._forms: dict[str, Form] = {}
+        """By target, of all its tasks: what their results are."""
+        self._schedules: dict[str, tuple[Json, Callable[[], bytes]]] = {}
+        self.hooks = Hooks()
+        apps.add(self)
 
     # --- tasks ---
 
@@ -71,31 +77,117 @@ class App:
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
         """`@app.task` or `@app.task(queue=…, retry=…)`. Called, it is the function it was."""
         if function is None:
-            return lambda wrapped: Task(self, wrapped, options)
-        return Task(self, function, options)
+            return lambda wrapped: self._made(wrapped, options)
+        return self._made(function, options)
+
+    def _made(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any, Any]:
+        made: Task[..., Any, Any] = Task(self, function, options)
+        self._forms[made.target] = made.form
+        return made
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        /,
+        *,
+        every: Duration | None = None,
+        name: str | None = None,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        **rule: Unpack[Rule],
+    ) -> Scheduler:
+        """`@app.schedule("*/5 * * * *", zone="Europe/Berlin")` over a function, or over a task for its options. Workers
+        that are told of its module (`quvatlh run --app`) put it as they start. Several over one function need names."""
+        said = timetable.rule(cron, every, rule)
+
+        def scheduled(function: Any) -> Any:
+            made: Task[..., Any, Any] = function if isinstance(function, Task) else self._made(function, {})
+            short = made.__qualname__ if name is None else name
+            if short in self._schedules:
+                raise ValueError(f"{short}: there is such a schedule already; give this one another name=")
+            self._schedules[short] = said, lambda: made.call(*args, **(kwargs or {})).body
+            return made
+
+        return scheduled
+
+    # --- hooks: see hooks.py ---
+
+    def before(self, hook: H) -> H:
+        """Called with the Attempt before each task of this app, where it runs. May be async, as the others."""
+        self.hooks.before.append(hook)
+        return hook
+
+    def on_failure(self, hook: H) -> H:
+        """Called when anything was raised."""
+        self.hooks.on_failure.append(hook)
+        return hook
+
+    def after(self, hook: H) -> H:
+        """Called after it, whatever became of it."""
+        self.hooks.after.append(hook)
+        return hook
+
+    # --- enqueued ---
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """As many events as it takes; returns when all are written, raises the first refusal when all have an answer."""
-        side = self._side()
+        side, calls = self.side(), list(calls)
         ways = [side.put(call) for call in calls]
         wait(ways)
         for way in ways:
             way.result()
-        return [Handle(side, way) for way in ways]
+        return [Handle(side, way, call.form) for call, way in zip(calls, ways, strict=True)]
 
     async def aenqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        side = self._side()
+        side, calls = self.side(), list(calls)
         ways = [await side.aput(call) for call in calls]
         for answer in await asyncio.gather(*map(asyncio.wrap_future, ways), return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
-        return [Handle(side, way) for way in ways]
+        return [Handle(side, way, call.form) for call, way in zip(calls, ways, strict=True)]
 
     def handle(self, task_id: str) -> Handle[Any]:
-        """Of a task that is known by its id alone."""
+        """Of a task that is known by its id alone. `add.handle(id)` knows its type, too."""
+        return self.handle_of(task_id, None)
+
+    def handle_of(self, task_id: str, form: Form | None, /) -> Handle[Any]:
         written: Future[Written] = Future()
         written.set_result(Written(task_id, existing=True))
-        return Handle(self._side(), written)
+        return Handle(self.side(), written, form or self._form_of)
+
+    @overload
+    def results(self, tasks: Iterable[Handle[R]], /) -> Outcomes[R]: ...
+
+    @overload
+    def results(
+        self, tasks: Iterable[str | Handle[Any]] | None = None, /, *, since: str | None = None, **match: str
+    ) -> Outcomes[Any]: ...
+
+    def results(
+        self, tasks: Iterable[str | Handle[Any]] | None = None, /, *, since: str | None = None, **match: str
+    ) -> Outcomes[Any]:
+        """What becomes of tasks, as they finish: `for` or `async for`. Of those named (ids or handles) each once, until all
+        have; else of all that match `queue`, `group`, `name` or `key`, without end, from now on or after the `place` of an
+        Outcome that was seen. Goes on over reconnects and nodes that are lost."""
+        ids = None if tasks is None else [each if isinstance(each, str) else each.id for each in tasks]
+        return Outcomes(self.side(), self._form_of, ids, since, match)
+
+    def put_schedules(self, owner: str) -> Changes:
+        """The cluster's table to what this app's schedules say now, under the name of an owner; what stands there under
+        it and is none of them is deleted. Workers do it for the module of `run --app`."""
+        return self._cluster_side().put_schedules(owner, self.schedules()).result()
+
+    async def aput_schedules(self, owner: str) -> Changes:
+        return await asyncio.wrap_future(self._cluster_side().put_schedules(owner, self.schedules()))
+
+    @property
+    def targets(self) -> Collection[str]:
+        """Of its tasks: `pkg.mod:function`."""
+        return self._forms.keys()
+
+    def schedules(self) -> dict[str, Json]:
+        """By name, each as the cluster is told. TypeError and ValueError for one that cannot be."""
+        return {name: said | {"task": _scheduled(name, body())} for name, (said, body) in self._schedules.items()}
 
     def flush(self, timeout: float | None = None) -> None:
         """Until all that was enqueued without waiting is written; raises the first failure of it. TimeoutError."""
@@ -125,14 +217,19 @@ class App:
         finally:
             self._here = before
 
-    def _side(self) -> Taker:
-        if self._here is not None:
-            return self._here
-        if self._cluster is None:
+    def side(self) -> Taker:
+        """Where its tasks run."""
+        return self._cluster_side() if self._here is None else self._here
+
+    def _cluster_side(self) -> Cluster:
+        found = self._cluster
+        if found is None:
             with self._lock:
-                if self._cluster is None:
-                    self._cluster = self._connected()
-        return self._cluster
+                found = self._cluster = self._cluster or self._connected()
+        return found
+
+    def _form_of(self, task: Json) -> Form | None:
+        return self._forms.get((task.get("work") or {}).get("python", ""))
 
     def _connected(self) -> Cluster:
         from quvatlh.client.http import Options  # noqa: PLC0415 - the network is loaded by who uses it
@@ -152,94 +249,6 @@ class App:
         self._cluster = None
 
 
-class Call(Generic[R]):
-    """A function with its arguments, checked and in JSON: what `enqueue` sends."""
-
-    __slots__ = ("body", "function")
-
-    def __init__(self, function: Callable[..., Any], body: bytes) -> None:
-        self.function = function
-        self.body = body
-
-
-class Task(Generic[P, R, V]):
-    """A function that can be enqueued. Methods that begin with `a` are the same for coroutines."""
-
-    def __init__(self, app: App, function: Callable[P, Any], options: TaskOptions) -> None:
-        if isinstance(function, type):
-            raise TypeError(f"a task is a function, not {function!r}")
-        self._app = app
-        self._options = options
-        self._wire = taskoptions.wire(options)
-        self._environment = self._wire.pop("environment", None)
-        self._signature = inspect.signature(function)
-        self.__quvatlh_run__ = function
-        self.__wrapped__ = function
-        self.__name__: str = getattr(function, "__name__", type(function).__name__)
-        self.__qualname__: str = getattr(function, "__qualname__", self.__name__)
-        self.__module__ = function.__module__
-        self.__doc__ = function.__doc__
-        self.target = f"{_module(self.__module__)}:{self.__qualname__}"
-        """By which workers find it."""
-
-    def __repr__(self) -> str:
-        return f"<quvatlh.Task {self.target}>"
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
-        return cast("V", self.__quvatlh_run__(*args, **kwargs))
-
-    def options(self, **options: Unpack[TaskOptions]) -> Task[P, R, V]:
-        """The same task, told more, or otherwise."""
-        return Task(self._app, self.__quvatlh_run__, cast("TaskOptions", {**self._options, **options}))
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """For `enqueue_many`. TypeError where the arguments do not fit the function, or have no form in JSON."""
-        bound = self._bound(args, kwargs)
-        found = plain.fault(bound)
-        if found is not None:
-            raise TypeError(f"{self.__name__}(): argument {found}")
-        work: Json = {"python": self.target, "args": args, "kwargs": kwargs}
-        if self._environment is not None:
-            work["environment"] = self._environment
-        try:
-            return Call(self.__quvatlh_run__, msgspec.json.encode({"name": self.__name__, **self._wire, "work": work}))
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise TypeError(f"{self.__name__}(): has no form in JSON: {error}") from None
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Returns when it is written: on disk, by a majority."""
-        side = self._side()
-        way = side.put(self.call(*args, **kwargs))
-        way.result()
-        return Handle(side, way)
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        side = self._side()
-        way = await side.aput(self.call(*args, **kwargs))
-        await asyncio.wrap_future(way)
-        return Handle(side, way)
-
-    def enqueue_nowait(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Returns before it is written, if there is room; `app.flush()` says how it went, the end of the program waits
-        for it. Inside a task the same as `enqueue`: a worker's child may end without a last word."""
-        if inside.running.get() is not None:
-            return self.enqueue(*args, **kwargs)
-        side = self._side()
-        return Handle(side, side.put(self.call(*args, **kwargs), watched=False))
-
-    def _side(self) -> Taker:
-        side = self._app._side()  # noqa: SLF001 - one module
-        if "<" in self.target and not isinstance(side, Inline):
-            raise ValueError(f"{self.target}: workers find only functions of a module's top level")
-        return side
-
-    def _bound(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
-        try:
-            return self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise TypeError(f"{self.__name__}(): {error}") from None
-
-
 class Decorator(Protocol):
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
@@ -248,23 +257,33 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
 
 
-def _module(name: str) -> str:
-    """Of a program that was started, the name by which others import it."""
-    if name != "__main__":
-        return name
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name).removesuffix(".__main__")
-    path = getattr(main, "__file__", None)
-    return "<main>" if path is None else os.path.splitext(os.path.basename(path))[0]
+class Scheduler(Protocol):
+    @overload  # a task can be called, too; the first that fits is meant
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Task[P, R, V], /
+    ) -> Task[P, R, V]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
 
 
-_apps: weakref.WeakSet[App] = weakref.WeakSet()
+def _scheduled(name: str, body: bytes) -> Json:
+    task: Json = msgspec.json.decode(body)
+    for option in OWN:
+        if option in task:
+            raise ValueError(f"schedule {name}: its task must not say {option}: that is for the schedule")
+    return task
+
+
+apps: weakref.WeakSet[App] = weakref.WeakSet()
+"""All there are."""
 
 
 def _forked() -> None:
-    for app in list(_apps):
+    for app in list(apps):
         app._forget()  # noqa: SLF001 - one module
 
 

@@ -107,9 +107,11 @@ class Client:
             if cursor is None:
                 return
 
-    async def task(self, task_id: str, *, wait_s: float = 0.0) -> Json:
-        """As it is when it has finished (a service: runs), or the wait is over."""
+    async def task(self, task_id: str, *, wait_s: float = 0.0, consistent: bool = False) -> Json:
+        """As it is when it has finished (a service: runs), or the wait is over. `consistent`: as of now, or later; else a
+        node may tell how it was a moment ago."""
         query = {"wait": f"{int(wait_s * 1000)}ms"} if wait_s > 0 else {}
+        query |= {"consistent": "1"} if consistent else {}
         return await self._read(_path("/v1/tasks", task_id), query, wait_s=wait_s)
 
     async def actions(self, task_id: str) -> list[Json]:

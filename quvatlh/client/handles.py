@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
+import base64
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
+from quvatlh.client.errors import Rejected
 from quvatlh.client.feed import Written
+from quvatlh.client.forms import Form
 
 if TYPE_CHECKING:
     from quvatlh.client.taskoptions import Json
 
 R_co = TypeVar("R_co", covariant=True)
 FINISHED = frozenset({"succeeded", "failed", "deleted"})
-LARGE = {"file", "bytes", "worker", "path"}
-"""What a result is that was kept in a file."""
+LARGE: Final = {"file", "bytes", "worker", "path"}
+"""What stands in place of a result that is a file of its worker."""
 TRACE = "Traceback (most recent call last):\n"
 
 
@@ -27,6 +29,10 @@ class Side(Protocol):
         """The task once it has; TimeoutError."""
 
     def look(self, task_id: str) -> Future[Json]: ...
+
+    def result(self, task_id: str) -> Future[Any]:
+        """Of one that succeeded, from the worker's file. Rejected where that is not to be had."""
+        ...
 
     def act(self, verb: str, task_id: str) -> Future[None]: ...
 
@@ -57,24 +63,31 @@ class TaskFailed(Exception):
 
 
 class ResultElsewhere(Exception):
-    """It succeeded, and what it returned is too large for the cluster's state: a file of a worker that is not this machine."""
+    """It succeeded, and what it returned is too large for the cluster's state: a file of a worker that is not there now, or
+    keeps it no more. `why` says which."""
 
-    def __init__(self, task: str, worker: str, path: str, size_bytes: int) -> None:
-        super().__init__(f"task {task}: its result, {size_bytes} bytes, is {path} of worker {worker}")
+    def __init__(self, task: str, worker: str, path: str, size_bytes: int, why: str) -> None:
+        super().__init__(f"task {task}: its result, {size_bytes} bytes, is {path} of worker {worker}: {why}")
         self.task = task
         self.worker = worker
         self.path = path
         self.size_bytes = size_bytes
+        self.why = why
+
+
+FormOf = Callable[["Json"], Form | None]
 
 
 class Handle(Generic[R_co]):
     """Methods that begin with `a` are the same for coroutines."""
 
-    __slots__ = ("_side", "_written")
+    __slots__ = ("_form", "_side", "_written")
 
-    def __init__(self, side: Side, written: Future[Written]) -> None:
+    def __init__(self, side: Side, written: Future[Written], form: Form | FormOf | None = None) -> None:
+        """`form`: of its function, or who knows it by the task."""
         self._side = side
         self._written = written
+        self._form = form
 
     def __repr__(self) -> str:
         known = self._written.done() and not self._written.cancelled() and self._written.exception() is None
@@ -91,12 +104,18 @@ class Handle(Generic[R_co]):
         return self._written.result().existing
 
     def result(self, timeout: float | None = None) -> R_co:
-        """What the function returned, as JSON has it. TaskFailed, its cause the traceback; TimeoutError after so many
-        seconds; Unavailable when no node answers; ResultElsewhere."""
-        return cast("R_co", _outcome(self._side.finished(self.id, timeout).result()))
+        """What the function returned, as its annotation says. TaskFailed, its cause the traceback; TimeoutError after so
+        many seconds; Unavailable when no node answers; ResultElsewhere; ResultUnfit."""
+        task = self._side.finished(self.id, timeout).result()
+        value = value_of(task)
+        return cast("R_co", read(self._form, task, whole(self._side, task).result() if is_elsewhere(value) else value))
 
     async def aresult(self, timeout: float | None = None) -> R_co:
-        return cast("R_co", _outcome(await asyncio.wrap_future(self._side.finished(await self._aid(), timeout))))
+        task = await asyncio.wrap_future(self._side.finished(await self._aid(), timeout))
+        value = value_of(task)
+        if is_elsewhere(value):
+            value = await asyncio.wrap_future(whole(self._side, task))
+        return cast("R_co", read(self._form, task, value))
 
     def task(self) -> Json:
         """As the node tells it now: state, attempts, actions and all."""
@@ -123,22 +142,39 @@ class Handle(Generic[R_co]):
         return (await asyncio.shield(asyncio.wrap_future(self._written))).id
 
 
-def _outcome(task: Json) -> Any:
-    if task["state"] == "succeeded":
-        value = task.get("result")
-        return _large(task["id"], value) if isinstance(value, dict) and value.keys() == LARGE else value
-    raise failure(task)
+def value_of(task: Json) -> Any:
+    """In JSON's own types, or where it is. TaskFailed."""
+    if task["state"] != "succeeded":
+        raise failure(task)
+    packed = task.get("result_base64")
+    return task.get("result") if packed is None else base64.b64decode(packed)
 
 
-def _large(task_id: str, place: Json) -> Any:
-    try:
-        with open(place["path"], "rb") as file:
-            text = file.read()
-        if len(text) == place["bytes"] and os.path.basename(place["path"]) == place["file"]:
-            return json.loads(text)
-    except (OSError, ValueError):
-        pass
-    raise ResultElsewhere(task_id, place["worker"], place["path"], place["bytes"])
+def is_elsewhere(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == LARGE
+
+
+def whole(side: Side, task: Json) -> Future[Any]:
+    """A large result, from whichever node. ResultElsewhere."""
+    place, told = task["result"], Future[Any]()
+
+    def came(answer: Future[Any]) -> None:
+        error = answer.exception()
+        if isinstance(error, Rejected):
+            error = ResultElsewhere(task["id"], place["worker"], place["path"], place["bytes"], error.detail)
+        if error is None:
+            told.set_result(answer.result())
+        else:
+            told.set_exception(error)
+
+    side.result(task["id"]).add_done_callback(came)
+    return told
+
+
+def read(form: Form | FormOf | None, task: Json, value: object) -> Any:
+    """As the function's annotation says."""
+    found = form if form is None or isinstance(form, Form) else form(task)
+    return value if found is None else found.result(task["id"], value)
 
 
 def failure(task: Json) -> TaskFailed:

@@ -9,13 +9,16 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from quvatlh import task as inside
+from quvatlh.client.errors import Rejected
 from quvatlh.client.feed import Item, Written
 from quvatlh.client.handles import FINISHED, Side
+from quvatlh.client.outcomes import MATCHED, Finished, Flow, Wanted
+from quvatlh.client.timetable import Changes, bring
 
 if TYPE_CHECKING:
     from quvatlh.client.calls import Client
@@ -36,11 +39,16 @@ class Sent(Protocol):
         """A task as ADD takes it, in JSON."""
 
     @property
-    def function(self) -> Callable[..., Any]: ...
+    def run(self) -> Callable[..., Any]:
+        """As a worker's child calls it."""
 
 
 class Taker(Side, Protocol):
-    """Both give the place of an answer, as soon as there is room for the task."""
+    """`put` and `aput` give the place of an answer, as soon as there is room for the task."""
+
+    def outcomes(self, wanted: Wanted) -> Flow:
+        """Of tasks as they finish."""
+        ...
 
     def put(self, call: Sent, *, watched: bool = True) -> Future[Written]:
         """Unwatched: nobody will look at the answer, so a failure is kept for `flush`."""
@@ -67,6 +75,28 @@ class Cluster:
 
     def look(self, task_id: str) -> Future[Json]:
         return self.motor.call(lambda client: client.task(task_id))
+
+    def result(self, task_id: str) -> Future[Any]:
+        return self.motor.call(lambda client: client.result(task_id))
+
+    def outcomes(self, wanted: Wanted) -> Flow:
+        from quvatlh.client.finishing import finishing  # noqa: PLC0415 - the network is loaded by who uses it
+
+        flow: AsyncGenerator[Finished, None] | None = None
+
+        async def following(client: Client) -> Finished:
+            nonlocal flow
+            flow = flow or finishing(client, wanted)
+            return await anext(flow)
+
+        async def closing(_client: Client) -> None:
+            if flow is not None:
+                await flow.aclose()
+
+        return Flow(lambda: self.motor.call(following), lambda: self.motor.call(closing))
+
+    def put_schedules(self, owner: str, wanted: Mapping[str, Json]) -> Future[Changes]:
+        return self.motor.call(lambda client: bring(client, owner, wanted, (Rejected,)))
 
     def act(self, verb: str, task_id: str) -> Future[None]:
         async def act(client: Client) -> None:
@@ -102,7 +132,7 @@ class Inline:
             task_id = spec.get("id") or f"inline-{self._number}"
             existing = task_id in self._tasks
         if not existing:
-            self._keep(task_id, _run(task_id, spec, call.function), call)
+            self._keep(task_id, _run(task_id, spec, call.run), call)
         written: Future[Written] = Future()
         written.set_result(Written(task_id, existing))
         return written
@@ -118,13 +148,32 @@ class Inline:
         found.set_result(self._tasks[task_id][0])
         return found
 
+    def result(self, task_id: str) -> Future[Any]:
+        found: Future[Any] = Future()
+        found.set_result(self._tasks[task_id][0]["result"])
+        return found
+
+    def outcomes(self, wanted: Wanted) -> Flow:
+        """All have finished: those that there are, and then the end."""
+        ids = list(self._tasks) if wanted.ids is None else wanted.ids
+        tasks = [self._tasks[each][0] for each in ids]
+        found = iter([Finished(each, each["id"]) for each in tasks if _matches(each, wanted.match)])
+
+        def following() -> Future[Finished]:
+            told: Future[Finished] = Future()
+            try:
+                told.set_result(next(found))
+            except StopIteration:
+                told.set_exception(StopAsyncIteration())
+            return told
+
+        return Flow(following, _nothing)
+
     def act(self, verb: str, task_id: str) -> Future[None]:
         task, call = self._tasks[task_id]
         if verb == "retry" and task["state"] == "failed":
-            self._keep(task_id, _run(task_id, json.loads(call.body), call.function), call)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+            self._keep(task_id, _run(task_id, json.loads(call.body), call.run), call)
+        return _nothing()
 
     def _keep(self, task_id: str, task: Json, call: Sent) -> None:
         with self._lock:
@@ -137,7 +186,8 @@ def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
     work = spec["work"]
     attempts = spec.get("retry", {}).get("attempts", 1)
     for attempt in range(1, attempts + 1):
-        record: Json = {"id": task_id, "attempts": attempt, "actions": []}
+        named = {name: spec[name] for name in MATCHED if name in spec}
+        record: Json = named | {"id": task_id, "work": work, "attempts": attempt, "actions": []}
         fields = {
             "task": task_id,
             "id": f"{task_id}-{attempt}",
@@ -151,12 +201,27 @@ def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
             return record | {"state": "succeeded", "result": json.loads(json.dumps(value, allow_nan=False))}
         except (Exception, inside.Cancelled) as error:  # noqa: BLE001 - a task's end
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-            text = f"{type(error).__name__}: {error}"
-            record |= {"state": "failed", "error": {"code": "exception", "text": text}}
+            record |= {"state": "failed", "error": _error(error)}
             record["actions"] = [{"output_tail": trace}]
             if attempt == attempts or isinstance(error, inside.PermanentFailure):
                 return record
     raise AssertionError("at least one attempt")
+
+
+def _error(error: BaseException) -> Json:
+    if isinstance(error, inside.Unfit):
+        return {"code": "unrunnable", "text": str(error)}
+    return {"code": "exception", "text": f"{type(error).__name__}: {error}"}
+
+
+def _matches(task: Json, match: Mapping[str, str]) -> bool:
+    return all(task.get(name) == value for name, value in match.items())
+
+
+def _nothing() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
 
 
 def _called(context: inside.Context, function: Callable[..., Any], work: Json) -> Any:

@@ -35,6 +35,8 @@ class TaskOptions(TypedDict, total=False):
     retry: int | Mapping[str, Any]
     """Attempts, the first included; or all of it."""
     timeout: Duration
+    stop: Duration | Mapping[str, Any]
+    """How long it may tidy up once it is to end; or all of it."""
     unique: bool | str | Mapping[str, Any]
     """True: one of this function with these arguments at a time. Text: one of that key."""
     delivery: Literal["at-least-once", "at-most-once"]
@@ -89,7 +91,11 @@ def _notify(value: Any) -> Json:
     return {"url": value} if isinstance(value, str) else dict(value)
 
 
-_SHORT: Final = {"retry": _retry, "unique": _unique, "notify": _notify}
+def _stop(value: Any) -> Json:
+    return dict(value) if isinstance(value, Mapping) else {"grace": span("stop", value)}
+
+
+_SHORT: Final = {"retry": _retry, "stop": _stop, "unique": _unique, "notify": _notify}
 
 
 def span(name: str, value: Any) -> str:

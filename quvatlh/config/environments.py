@@ -72,7 +72,9 @@ def environments(given: object) -> tuple[Environment, ...]:
 def module(given: object) -> str:
     """A kind: the dotted name of a module."""
     if not isinstance(given, str) or not all(part.isidentifier() for part in given.split(".")):
-        raise ValueError(f"must be the name of a module such as pkg.mod, not {given}")
+        path = given.removesuffix(".py").strip("./").replace("/", ".") if isinstance(given, str) else ""
+        better = f" (did you mean {path}?)" if all(part.isidentifier() for part in path.split(".")) else ""
+        raise ValueError(f"must be the name of a module such as pkg.mod, not {given}{better}")
     return given
 
 

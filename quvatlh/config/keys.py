@@ -37,6 +37,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "worker.drain_ms": kinds.milliseconds,
         "worker.executor": kinds.choice(*get_args(Isolation)),
         "worker.app": environments.module,
+        "worker.reload": kinds.boolean,
         "worker.environments": environments.environments,
         "worker.cloud_metadata": kinds.url,
         "market.strategy": kinds.choice(*get_args(Strategy)),

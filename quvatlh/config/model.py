@@ -103,7 +103,10 @@ class WorkerConfig:
     """What keeps actions from outliving their executor. auto: as root a PID namespace, else a guard process. userns: that
     namespace without root, where set-uid programs such as sudo have no power. plain: the guard, root or not."""
     app: str | None = None
-    """Module that the default environment loads before all else."""
+    """Module that the default environment loads before all else, and whose schedules are put."""
+    reload: bool = False
+    """For development: when a file of that module, or of what it loads, changes, everything is loaded anew. Elsewhere a
+    deployment that is half done would be loaded."""
     environments: tuple[Environment, ...] = ()
     """Programs that stay loaded and take calls. There is always one more, `default`, unless it stands here."""
     cloud_metadata: str | None = None

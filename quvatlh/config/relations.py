@@ -16,12 +16,17 @@ class Broken(NamedTuple):
     """Keys and sections that the relation looks at: while one of them is itself at fault, nothing can be said."""
 
 
+_RELOAD = frozenset({"worker.reload", "worker.app"})
+
+
 def broken(config: Config) -> Iterator[Broken]:
     yield from _secret(config.peer)
     yield from _reachable(config.peer)
     yield from _open(config.peer)
     yield from _http_open(config.http)
     yield from _role(config)
+    if config.worker.reload and config.worker.app is None:
+        yield Broken(Fault("worker.reload", "goes with worker.app: nothing else is watched"), _RELOAD)
 
 
 def _secret(peer: PeerConfig) -> Iterator[Broken]:

@@ -13,7 +13,10 @@ from typing import Final
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_V4_INSIDE: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
+"""Of which the low 32 bits are the IPv4 address that a gateway or the kernel may send to."""
+_NOT_PUBLIC: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b:1::/48", "fec0::/10", "5f00::/16")))
+"""Of a network's own, whatever the library of this Python says: gateways, sites, segments."""
 _LOW_32: Final = 2**32 - 1
 
 
@@ -30,7 +33,8 @@ class Allowed:
             return False
         faces = _faces(address)
         return any(self._named(each) for each in faces) or all(
-            each.is_global and not each.is_multicast for each in faces
+            each.is_global and not each.is_multicast and not any(each in network for network in _NOT_PUBLIC)
+            for each in faces
         )
 
     def _named(self, address: Address) -> bool:
@@ -42,7 +46,7 @@ def _faces(address: Address) -> list[Address]:
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     inner = address.ipv4_mapped or address.sixtofour
-    if inner is None and address in _NAT64:
+    if inner is None and any(address in network for network in _V4_INSIDE):
         inner = ipaddress.IPv4Address(int(address) & _LOW_32)
     if address.ipv4_mapped is not None:
         return [address.ipv4_mapped]

@@ -72,11 +72,12 @@ class HttpSender:
             request.method, request.url, data=request.body or None, headers=headers, allow_redirects=False
         )
         async with asked as response:
-            body = bytearray()
-            while len(body) < BODY_BYTES_KEPT and (piece := await response.content.read(BODY_BYTES_KEPT - len(body))):
-                body += piece
+            limit = request.answer_bytes_max
+            body = await _body(response, BODY_BYTES_KEPT if limit is None else limit + 1)
+            if limit is not None and len(body) > limit:
+                raise SendFault("too_large", f"status {response.status}, with more than {limit} bytes")
             found = {name.lower(): value for name, value in response.headers.items()}
-            return Incoming(response.status, found, bytes(body), len(body))
+            return Incoming(response.status, found, body, len(body))
 
     def _open(self) -> aiohttp.ClientSession:
         """One for all, made on the loop that uses it."""
@@ -113,6 +114,13 @@ class _Resolver(AbstractResolver):
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+async def _body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    body = bytearray()
+    while len(body) < bytes_max and (piece := await response.content.read(bytes_max - len(body))):
+        body += piece
+    return bytes(body)
 
 
 def _is_address(host: str) -> bool:

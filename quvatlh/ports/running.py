@@ -270,6 +270,11 @@ class Executor(Protocol):
         """As Runner.follow."""
         ...
 
+    async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
+        """Of a call's result that is a file: what comes from `offset` on, some of it, and the size of the whole. None: there
+        is no such file."""
+        ...
+
     async def kept(self) -> Collection[str]:
         """Ids of the actions whose output files are kept on this machine."""
         ...

@@ -18,6 +18,8 @@ class Outgoing:
     """For the whole of it, from the name's look-up to the last byte of the answer."""
     delivery: str | None = None
     """Signed under this id, the same in each attempt; None: as it is."""
+    answer_bytes_max: int | None = None
+    """An answer with more in its body is a fault; None: it is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,13 @@ class Incoming:
     """All that came before it was cut off."""
 
 
-SendTrouble = Literal["timeout", "unreachable", "forbidden"]
-"""Its time was over; nobody answered as HTTP does; the address is none that may be asked from here."""
+SendTrouble = Literal["timeout", "unreachable", "forbidden", "too_large"]
+"""Its time was over; nobody answered as HTTP does; the address is none that may be asked from here; more was answered than
+was to be."""
 
 
 class SendFault(Exception):
-    """There is no answer. With `unreachable` and `timeout` it may have arrived."""
+    """There is no answer that counts. But for `forbidden` it may have arrived."""
 
     def __init__(self, code: SendTrouble, text: str) -> None:
         super().__init__(text)

@@ -47,6 +47,8 @@ class ProcessExecutor:
         self._settings = settings
         self._clock = clock
         self._note = note
+        self.on_reloaded: Callable[[], None] = lambda: None
+        """Environments begin anew."""
         self._loop = asyncio.get_running_loop()
         self._listeners: list[ExecutorListener] = []
         self._link: wire.Link | None = None
@@ -122,6 +124,7 @@ class ProcessExecutor:
 
     async def reload(self, environment: str | None) -> Collection[str]:
         names: Collection[str] = await self._asked("reload", environment)
+        self.on_reloaded()
         return names
 
     def renew(self, sent_s: float) -> None:
@@ -155,6 +158,12 @@ class ProcessExecutor:
             await bell.wait()
         for chunk in self._short(action_id, offsets["stdout"], offsets["stderr"]):
             yield chunk
+
+    async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
+        if not ACTION_ID.fullmatch(action_id):
+            raise ValueError(f"not an action id: {action_id!r}")
+        directory = f"{self._settings.runner.outputs_dir}/{action_id}"
+        return await asyncio.to_thread(outputs.read_result, directory, offset)
 
     async def kept(self) -> Collection[str]:
         try:

@@ -18,6 +18,9 @@ from collections.abc import Collection
 from quvatlh.runner.settings import CHUNK_BYTES
 
 KEPT_TAILS = 2
+RESULT_FILE = "result.json"
+"""Of a call's result that is too large for the record."""
+RESULT_PIECE_BYTES = 1024 * 1024
 YOUNG_S = 60.0
 
 
@@ -99,6 +102,17 @@ def _starts(directory: str, stream: str) -> list[int]:
         return []
     prefix = f"{stream}."
     return sorted(int(n[len(prefix) :]) for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal())
+
+
+def read_result(directory: str, offset: int) -> tuple[bytes, int] | None:
+    """Of a result that is a file: what comes at `offset`, some of it, and the size of the whole. Blocking: for a thread."""
+    try:
+        with open(f"{directory}/{RESULT_FILE}", "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(min(offset, size))
+            return file.read(RESULT_PIECE_BYTES), size
+    except FileNotFoundError:
+        return None
 
 
 def prune(outputs_dir: str, keep: Collection[str]) -> int:

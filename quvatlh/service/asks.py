@@ -165,6 +165,20 @@ class OutputAnswer(Struct, frozen=True, array_like=True):
     """Nothing will come after this."""
 
 
+class ResultAsk(Struct, frozen=True, array_like=True):
+    """Of an action whose result is a file of its worker, what comes from `offset` on."""
+
+    worker: Name
+    action: str
+    offset: int
+
+
+class ResultAnswer(Struct, frozen=True, array_like=True):
+    data: bytes
+    size: int | None
+    """Of all of it; None: there is no such file."""
+
+
 class JudgeQuestion(Struct, frozen=True, array_like=True):
     source: str
     group: str
@@ -270,6 +284,7 @@ class Form:
 
 ASK, REPLY, BEAT, BEAT_ANSWER = Form(Ask), Form(Reply), Form(Beat), Form(BeatAnswer)
 OUTPUT_ASK, OUTPUT_ANSWER, OFFERS = Form(OutputAsk), Form(OutputAnswer), Form(Offers)
+RESULT_ASK, RESULT_ANSWER = Form(ResultAsk), Form(ResultAnswer)
 JUDGE_ASK, JUDGE_ANSWER = Form(JudgeAsk), Form(JudgeAnswer)
 RELOAD_ASK, RELOAD_ANSWER = Form(ReloadAsk), Form(ReloadAnswer)
 HEARD_ASK, HEARD_ANSWER = Form(HeardAsk), Form(HeardAnswer)

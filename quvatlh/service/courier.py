@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-import msgspec
-
 from quvatlh.ports import (
     ActionFinished,
     ActionStarted,
@@ -27,16 +25,15 @@ from quvatlh.ports import (
     Sender,
     SendFault,
 )
+from quvatlh.service import webrequests
+from quvatlh.service.webrequests import WebRequest
 
 TIMEOUT_S: Final = 30.0
 """Of one without a timeout of its own."""
 AT_ONCE: Final = 64
 """Under way; others wait, claimed."""
 TAIL_BYTES_MAX: Final = 4000
-TEXT_CHARS_MAX: Final = 200
 RETRY_AFTER_S_MAX: Final = 24 * 3600
-_GONE: Final = 410
-_AGAIN: Final = frozenset({429, 503})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +46,6 @@ class Errand:
     payload: bytes | None
     timeout_s: float | None
     lease_s: float
-
-
-class _Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands under `http`."""
-
-    url: str
-    method: str | None = None
-    """None: POST where something is sent, else GET."""
-    headers: dict[str, str] = {}
-    body: str | None = None
-    """None: the payload."""
-    sign: bool = False
-    """As a delivery, whose id is the task's."""
 
 
 class Courier:
@@ -88,8 +72,8 @@ class Courier:
 
     def start(self, errand: Errand) -> None:
         """ValueError for what is no request: it can never be carried out."""
-        outgoing = _outgoing(errand)
-        run = asyncio.get_running_loop().create_task(self._run(errand, outgoing), name=f"errand {errand.action_id}")
+        request = webrequests.asked(errand.request)
+        run = asyncio.get_running_loop().create_task(self._run(errand, request), name=f"errand {errand.action_id}")
         self._under_way[errand.action_id] = run
 
     def stop(self, action_id: str) -> None:
@@ -109,7 +93,7 @@ class Courier:
 
     # --- one errand ---
 
-    async def _run(self, errand: Errand, outgoing: Outgoing) -> None:
+    async def _run(self, errand: Errand, request: WebRequest) -> None:
         began_ms: int | None = None
         answer: Incoming | None = None
         error: RunError | None
@@ -117,16 +101,16 @@ class Courier:
             async with self._room:
                 began_ms = self._clock.wall_ms()
                 self._tell_started(errand, began_ms)
-                answer, error = await self._send(errand, outgoing)
+                answer, error = await self._send(errand, request)
         except asyncio.CancelledError:
             if errand.action_id not in self._stopped:
                 raise
             error = RunError("stopped", "it was stopped")
         self._tell_finished(errand, began_ms, answer, error)
 
-    async def _send(self, errand: Errand, outgoing: Outgoing) -> tuple[Incoming | None, RunError | None]:
+    async def _send(self, errand: Errand, request: WebRequest) -> tuple[Incoming | None, RunError | None]:
         """Until its lease is over."""
-        sending = asyncio.ensure_future(self._sender.send(outgoing))
+        sending = asyncio.ensure_future(self._sender.send(_outgoing(errand, request)))
         try:
             while not sending.done():
                 left_s = self._renewed_s + errand.lease_s - self._clock.boot()
@@ -135,12 +119,12 @@ class Courier:
                 await asyncio.wait({sending}, timeout=left_s)
             answer = sending.result()
         except SendFault as fault:
-            return None, RunError(_FAULTS[fault.code], fault.text)
+            return None, RunError(_FAULTS[fault.code], fault.text, final=fault.code == "too_large")
         except ValueError as error:
             return None, RunError("unrunnable", str(error))
         finally:
             sending.cancel()
-        return answer, _judged(answer)
+        return answer, webrequests.judged(request, answer)
 
     def _tell_started(self, errand: Errand, began_ms: int) -> None:
         if self._listener is not None and errand.action_id in self._under_way:
@@ -170,47 +154,37 @@ class Courier:
         self._listener.finished(finished)
 
     def _retry_after_ms(self, answer: Incoming) -> int | None:
-        """What the receiver asks for, where it says that it is a matter of time."""
+        """What the receiver asks for: seconds, or a date by its own clock."""
         given = answer.headers.get("retry-after", "").strip()
-        if answer.status not in _AGAIN or not given:
+        if not given:
             return None
         if given.isascii() and given.isdigit():
             seconds = float(given[:9])
         else:
             try:
-                seconds = parsedate_to_datetime(given).timestamp() - self._clock.wall_ms() / 1000
+                seconds = parsedate_to_datetime(given).timestamp() - self._receivers_time_s(answer)
             except (ValueError, TypeError, OverflowError):
                 return None
         return round(min(max(seconds, 0.0), RETRY_AFTER_S_MAX) * 1000)
 
-
-_FAULTS: Final[Mapping[str, RunFault]] = {"timeout": "timeout", "unreachable": "unreachable", "forbidden": "unrunnable"}
-
-
-def _judged(answer: Incoming) -> RunError | None:
-    """2xx is a yes. A redirect is none: who is told of it may give the other address himself."""
-    status = answer.status
-    if 200 <= status < 300:
-        return None
-    if status == _GONE:
-        return RunError("unrunnable", "status 410: who is asked wants to hear no more")
-    if 300 <= status < 400:
-        return RunError(
-            "status", f"status {status}: it points to {answer.headers.get('location', 'elsewhere')[:TEXT_CHARS_MAX]}"
-        )
-    said = " ".join(answer.body[: 4 * TEXT_CHARS_MAX].decode(errors="replace").split())[:TEXT_CHARS_MAX]
-    return RunError("status", f"status {status}{': ' if said else ''}{said}")
+    def _receivers_time_s(self, answer: Incoming) -> float:
+        try:
+            return parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return self._clock.wall_ms() / 1000
 
 
-def _outgoing(errand: Errand) -> Outgoing:
-    try:
-        asked = msgspec.convert(dict(errand.request), _Request)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"http: {error}") from None
+_FAULTS: Final[Mapping[str, RunFault]] = {
+    "timeout": "timeout",
+    "unreachable": "unreachable",
+    "forbidden": "unrunnable",
+    "too_large": "status",
+}
+
+
+def _outgoing(errand: Errand, asked: WebRequest) -> Outgoing:
     body = (errand.payload or b"") if asked.body is None else asked.body.encode()
     method = asked.method or ("POST" if body else "GET")
-    for name, value in asked.headers.items():
-        if not name.isascii() or not value.isprintable():
-            raise ValueError(f"http: header {name[:60]!r} cannot be sent")
     delivery = errand.task_id if asked.sign else None
-    return Outgoing(method.upper(), asked.url, asked.headers, body, errand.timeout_s or TIMEOUT_S, delivery)
+    timeout_s = errand.timeout_s or TIMEOUT_S
+    return Outgoing(method.upper(), asked.url, asked.headers, body, timeout_s, delivery, asked.max_bytes)

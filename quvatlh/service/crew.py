@@ -10,6 +10,7 @@ from quvatlh.service import asks
 
 JUDGE: Final = "judge"
 OUTPUT: Final = "output"
+RESULT: Final = "result"
 RELOAD: Final = "reload"
 
 
@@ -17,6 +18,8 @@ class Member(Protocol):
     """One worker. Raises LogError when it cannot be asked."""
 
     async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer: ...
+
+    async def result(self, ask: asks.ResultAsk) -> asks.ResultAnswer: ...
 
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer: ...
 
@@ -29,6 +32,7 @@ class Crew:
         self._own = own
         self._members: dict[str, Member] = {}
         peers.handle(OUTPUT, self._output_asked)
+        peers.handle(RESULT, self._result_asked)
         peers.handle(JUDGE, self._judge_asked)
         peers.handle(RELOAD, self._reload_asked)
 
@@ -41,6 +45,9 @@ class Crew:
 
     async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
         return await self._member(ask.worker).output(ask)
+
+    async def result(self, ask: asks.ResultAsk) -> asks.ResultAnswer:
+        return await self._member(ask.worker).result(ask)
 
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
         return await self._member(ask.worker).judge(ask)
@@ -56,6 +63,9 @@ class Crew:
 
     async def _output_asked(self, _asker: str, body: bytes) -> bytes:
         return asks.OUTPUT_ANSWER.encode(await self.output(asks.OUTPUT_ASK.decode(body)))
+
+    async def _result_asked(self, _asker: str, body: bytes) -> bytes:
+        return asks.RESULT_ANSWER.encode(await self.result(asks.RESULT_ASK.decode(body)))
 
     async def _judge_asked(self, _asker: str, body: bytes) -> bytes:
         return asks.JUDGE_ANSWER.encode(await self.judge(asks.JUDGE_ASK.decode(body)))

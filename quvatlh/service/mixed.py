@@ -65,6 +65,9 @@ class Mixed:
         """Of an errand nothing: what it is answered is in its end."""
         return self._executor.follow(action_id, stdout_offset, stderr_offset)
 
+    async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
+        return await self._executor.result(action_id, offset)
+
     async def kept(self) -> Collection[str]:
         return await self._executor.kept()
 

@@ -24,6 +24,7 @@ from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed, Hearer
 from quvatlh.service.fleet import Fleet
 from quvatlh.service.history import History
+from quvatlh.service.largeresults import LargeResults
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.placer import told_of
@@ -177,7 +178,8 @@ class Node:
         self.session, self.worker = self.workplace.session, self.workplace.worker
         outputs = Outputs(self.crew, peers, log.node_id)
         self.feed = Feed(options.events_max, on_fatal)
-        reads = Reads(log, self.door, state, self._readers, self.feed, outputs, clock)
+        large = LargeResults(self.crew, peers, log.node_id)
+        reads = Reads(log, self.door, state, self._readers, self.feed, outputs, large, clock)
         self.feed.groups = reads.groups_of
         self._status = self._make_status(world, reads)
         known = tokens.Tokens(state, self._status.behind)

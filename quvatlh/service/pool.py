@@ -226,6 +226,19 @@ class LogOutput(NamedTuple):
     """Of the first byte, in all that the action wrote: what stood before it was not asked for, or is no longer kept."""
 
 
+class LargeResult(NamedTuple):
+    """A result in JSON that is a file of the worker that made it."""
+
+    size_bytes: int
+    worker: str
+    chunks: AsyncIterator[bytes]
+    """Raises BrokeOff."""
+
+
+class BrokeOff(Exception):
+    """An answer that has begun cannot be brought to its end: who has the rest of it went away."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backup:
     index: int
@@ -379,7 +392,9 @@ class Pool(Market, Timetable, Pull, Protocol):
         ...
 
     async def result(self, call: Call, task_id: str) -> object:
-        """The value the task succeeded with; bytes as they are. Rejected(conflict) while there is none yet, or it failed."""
+        """The value the task succeeded with; bytes as they are; a LargeResult where that is a file of a worker.
+        Rejected(conflict) while there is none yet, it failed, or that worker cannot be asked; gone where it does not keep
+        it any more."""
         ...
 
     async def log(

@@ -15,11 +15,12 @@ from quvatlh.core.rejections import FieldError
 from quvatlh.core.rows import json_list
 from quvatlh.core.views import ActionView, ExplainFacts, TaskView
 from quvatlh.ports import Clock, Log
-from quvatlh.service import asks, records, tails
+from quvatlh.service import asks, largeresults, records, tails
 from quvatlh.service.answers import problem
 from quvatlh.service.door import Door
 from quvatlh.service.feed import Feed
 from quvatlh.service.forecast import UNTIL_A_TIME, Forecast, Standing
+from quvatlh.service.largeresults import LargeResults
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.pool import (
     Call,
@@ -50,7 +51,15 @@ LOOK_S: Final = 1.0
 
 class Reads:
     def __init__(
-        self, log: Log, door: Door, state: State, readers: Reading, feed: Feed, outputs: Outputs, clock: Clock
+        self,
+        log: Log,
+        door: Door,
+        state: State,
+        readers: Reading,
+        feed: Feed,
+        outputs: Outputs,
+        large: LargeResults,
+        clock: Clock,
     ) -> None:
         self._log = log
         self._door = door
@@ -58,6 +67,7 @@ class Reads:
         self._readers = readers
         self._feed = feed
         self._outputs = outputs
+        self._large = large
         self._clock = clock
         self.forecast = Forecast(clock)
 
@@ -183,6 +193,9 @@ class Reads:
         view, _ = await self._task(call, task_id)
         if view.row.state != "succeeded":
             raise Rejected("conflict", f"task {task_id} is {view.row.state} and has no result")
+        action = largeresults.found(view)
+        if action is not None:
+            return await self._large.open(view, action, await self._owner(action.worker))
         return records.result_of(view)
 
     async def view(self, call: Call, task_id: str) -> TaskView:

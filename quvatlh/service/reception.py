@@ -253,6 +253,10 @@ class Guest:
         answer: asks.OutputAnswer = await self.link.call("output", ask, ask.wait_s + ANSWER_S)
         return answer
 
+    async def result(self, ask: asks.ResultAsk) -> asks.ResultAnswer:
+        answer: asks.ResultAnswer = await self.link.call("result", ask, ANSWER_S)
+        return answer
+
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
         answer: asks.JudgeAnswer = await self.link.call("judge", ask, JUDGE_S)
         return answer

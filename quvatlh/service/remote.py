@@ -141,6 +141,8 @@ class RemoteSeat:
     async def _do(self, kind: str, value: Any) -> Any:
         if kind == "output":
             return await self._member.output(value)
+        if kind == "result":
+            return await self._member.result(value)
         if kind == "judge":
             return await self._member.judge(value)
         if kind == "reload":

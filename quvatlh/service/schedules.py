@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -52,9 +53,15 @@ class Schedules:
         faults = await self._sources.faults("task", spec.task)
         if faults:
             raise Rejected("invalid", "a policy does not compile", faults)
-        put = c.PutSchedule(name, spec, None, payload, is_json)
-        await self._writes.write(call, asks.Do(put))
+        if not await self._says(call, name, spec, payload, is_json=is_json):
+            await self._writes.write(call, asks.Do(c.PutSchedule(name, spec, None, payload, is_json)))
         return await self.schedule(call, name)
+
+    async def _says(self, call: Call, name: str, spec: ScheduleSpec, payload: bytes | None, *, is_json: bool) -> bool:
+        """Whether the table says so already: then nothing is written."""
+        now = replace(call, consistent=True)  # this node may be behind, and its old news would swallow what is told
+        found = await self._reads.read(now, lambda db: queries.schedules(db, name))
+        return bool(found) and found[0].spec == spec and (found[0].payload, found[0].payload_json) == (payload, is_json)
 
     async def delete_schedule(self, call: Call, name: str) -> None:
         await self._writes.write(call, asks.Do(c.DeleteSchedule(name)))

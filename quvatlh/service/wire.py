@@ -92,6 +92,7 @@ CALLS: Final[Mapping[str, tuple[asks.Form, asks.Form]]] = {
     "listed": (asks.Form(seat.Listed), _TOKENS),
     # And what the node asks the worker.
     "output": (asks.OUTPUT_ASK, asks.OUTPUT_ANSWER),
+    "result": (asks.RESULT_ASK, asks.RESULT_ANSWER),
     "judge": (asks.JUDGE_ASK, asks.JUDGE_ANSWER),
     "reload": (asks.RELOAD_ASK, asks.RELOAD_ANSWER),
 }

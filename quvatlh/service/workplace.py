@@ -108,6 +108,10 @@ class Workplace:
     async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
         return await outputs.read(self._executor, ask)
 
+    async def result(self, ask: asks.ResultAsk) -> asks.ResultAnswer:
+        found = await self._executor.result(ask.action, ask.offset)
+        return asks.ResultAnswer(b"", None) if found is None else asks.ResultAnswer(*found)
+
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
         return await self.bidder.judge(ask)
 

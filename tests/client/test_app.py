@@ -78,6 +78,8 @@ def test_a_call_is_a_task_of_its_function_with_its_options() -> None:
         "expires": "2030-01-01T00:00:00.000+00:00",
         "work": {"python": "tests.client.test_app:send", "args": ["me"], "kwargs": {}, "environment": "e"},
     }
+    assert sent(told.options(stop=2.5).call("me"))["stop"] == {"grace": "2500ms"}
+    assert sent(told.options(stop={"signal": "INT"}).call("me"))["stop"] == {"signal": "INT"}
     assert "unique" not in sent(told.options(unique=False).call("me"))
 
 
@@ -178,7 +180,7 @@ async def test_what_many_enqueue_shares_requests_which_are_repeated_under_their_
 
     async with node(unavailable, added(ids[0]), added(*ids[1:])) as one:
         remote = App(one.url, token="t")
-        task = remote.task(add.__quvatlh_run__)
+        task = remote.task(add.__wrapped__)
         first = asyncio.create_task(task.aenqueue(0))
         await asked.wait()
         rest = [asyncio.create_task(task.aenqueue(n)) for n in range(1, 20)]
@@ -206,7 +208,7 @@ async def test_what_could_not_be_enqueued_is_told_by_flush_and_at_the_end() -> N
     refusal = problem(400, "invalid", "no", [{"path": "tasks[0].queue", "message": "is no queue"}])
     async with node(refusal, refusal) as one:
         remote = App(one.url, token="t")
-        remote.task(add.__quvatlh_run__).enqueue_nowait(1)
+        remote.task(add.__wrapped__).enqueue_nowait(1)
         with pytest.raises(Exception, match=r"^queue: is no queue\n"):
             await asyncio.to_thread(remote.flush, 10)
         await asyncio.to_thread(remote.close)
@@ -222,7 +224,7 @@ async def test_inside_a_task_nothing_is_left_for_later() -> None:
         remote = App(one.url, token="t")
         mark = running.set(Context({"id": "a1"}, lambda _said: None, lambda: None))
         with pytest.raises(Rejected, match="no task"):
-            await asyncio.to_thread(remote.task(add.__quvatlh_run__).enqueue_nowait, 1)
+            await asyncio.to_thread(remote.task(add.__wrapped__).enqueue_nowait, 1)
         running.reset(mark)
         await asyncio.to_thread(remote.close)
 
@@ -235,7 +237,7 @@ async def test_who_is_not_known_is_told_where_his_token_was_looked_for(
     async with node(refusal, refusal) as one:
         remote = App(one.url, data=str(tmp_path))
         with pytest.raises(Rejected) as enqueued:
-            await remote.task(add.__quvatlh_run__).aenqueue(1)
+            await remote.task(add.__wrapped__).aenqueue(1)
         with pytest.raises(Rejected) as asked:
             await remote.handle("t").aresult()
         await asyncio.to_thread(remote.close)
@@ -249,7 +251,7 @@ async def test_what_is_closed_opens_again() -> None:
     async with node(added("t1"), added("t2")) as one:
         remote = App(one.url, token="t")
         for name in ("t1", "t2"):
-            assert (await remote.task(add.__quvatlh_run__).aenqueue(1)).id == name
+            assert (await remote.task(add.__wrapped__).aenqueue(1)).id == name
             await asyncio.to_thread(remote.close)
 
 

@@ -40,6 +40,22 @@ def test_and_from_the_environment_as_json() -> None:
 
 
 @pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"QUVATLH_WORKER_RELOAD": "true"}, "worker.reload: goes with worker.app: nothing else is watched"),
+        (
+            {"QUVATLH_WORKER_APP": "shop/tasks.py"},
+            r"such as pkg.mod, not shop/tasks\.py \(did you mean shop\.tasks\?\)",
+        ),
+        ({"QUVATLH_WORKER_APP": "shop-tasks"}, r"such as pkg.mod, not shop-tasks \("),
+    ],
+)
+def test_an_app_is_a_module_and_reload_goes_with_one(environ: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load(environ={**HOME, **environ}, is_root=False)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("    a: [1]", "a: must be a mapping of command, python"),

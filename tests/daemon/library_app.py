@@ -20,6 +20,11 @@ def reads(path: str) -> str:
 
 
 @app.task
+def gives(value: dict[str, object]) -> object:
+    return value
+
+
+@app.task
 def long(length: int) -> str:
     return "x" * length
 
@@ -28,6 +33,6 @@ def long(length: int) -> str:
 async def spreads(url: str, token: str, count: int) -> list[int]:
     """By an app of its own: a task has no QUVATLH_ variables."""
     inner = App(url, token=token)
-    task = inner.task(twice.__quvatlh_run__)
+    task = inner.task(twice.__wrapped__)
     handles = [task.enqueue_nowait(number) for number in range(count)]
     return [await handle.aresult(timeout=20) for handle in handles]

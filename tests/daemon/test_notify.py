@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import email.utils
 import json
 import threading
+import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -92,6 +96,70 @@ def test_this_machine_is_not_asked_unless_that_is_allowed(start: Start, receiver
     assert (record["state"], record["error"]["code"]) == ("failed", "unrunnable")
     assert "notify.allow" in record["error"]["text"]
     assert not told
+
+
+class Answers(BaseHTTPRequestHandler):
+    """By the path: `/404` is that status, `/busy` asks for a moment once, `/away` points elsewhere, `/large` says much."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        word = self.path.strip("/")
+        status = {"large": 200, "away": 302, "busy": 503 if self.asked.count("/busy") == 1 else 200}.get(word)
+        self.send_response(int(word) if status is None else status)
+        if word == "busy":
+            self.send_header("Retry-After", email.utils.formatdate(time.time() + 1, usegmt=True))
+        if word == "away":
+            self.send_header("Location", "http://169.254.169.254/latest")
+        self.end_headers()
+        if status != 204 and word != "204":
+            self.wfile.write(b"x" * (5000 if word == "large" else 2))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_requests_are_tasks_and_their_statuses_what_becomes_of_them(start: Start, elsewhere: str) -> None:
+    node = start(QUVATLH_NOTIFY_ALLOW="127.0.0.1").listening().ready()
+    asked = {
+        "well": {"url": f"{elsewhere}/204"},
+        "wanted": {"url": f"{elsewhere}/404", "expect": ["2xx", 404]},
+        "final": {"url": f"{elsewhere}/400", "permanent": ["4xx"]},
+        "large": {"url": f"{elsewhere}/large", "max_bytes": 4999},
+        "private": {"url": "http://169.254.169.254/latest"},
+        "busy": {"url": f"{elsewhere}/busy"},
+    }
+    for name, http in asked.items():
+        node.add(id=name, work={"http": http})
+    node.add(id="away", work={"http": {"url": f"{elsewhere}/away"}}, retry={"attempts": 1})
+    found = {name: node.done(name) for name in (*asked, "away")}
+    told = {
+        name: (each["state"], each["attempts"], (each["error"] or {}).get("text", "")) for name, each in found.items()
+    }
+    assert told == {
+        "well": ("succeeded", 1, ""),
+        "wanted": ("succeeded", 1, ""),
+        "final": ("failed", 1, "status 400: xx"),
+        "large": ("failed", 1, "status 200, with more than 4999 bytes"),
+        "private": ("failed", 1, "169.254.169.254 is no public address, and not allowed by notify.allow"),
+        "busy": ("succeeded", 2, ""),
+        "away": ("failed", 1, "status 302: it points to http://169.254.169.254/latest, and is not followed"),
+    }
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        node.add(work={"http": {"url": "file:///etc/passwd"}})
+    assert json.load(refused.value)["errors"][0]["path"] == "tasks[0].work.http.url"
 
 
 @pytest.mark.parametrize(("text", "words"), [("short", "less than 16 bytes"), ("", "is empty")])

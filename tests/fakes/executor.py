@@ -306,6 +306,8 @@ class FakeHost:
         self.broken: OSError | None = None
         """What `open` raises while it is set."""
         self.kept: set[str] = set()
+        self.results: dict[str, bytes] = {}
+        """Results that are files, by action."""
         """Actions with output files."""
         self.environments: tuple[str, ...] = ("default",)
         self._clock = clock
@@ -417,6 +419,11 @@ class FakeExecutor:
                 return
             else:
                 await self._bell.wait()
+
+    async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
+        """A few bytes at a time."""
+        whole = self._host.results.get(action_id)
+        return None if whole is None else (whole[offset : offset + 4], len(whole))
 
     async def kept(self) -> Collection[str]:
         return sorted(self._host.kept)

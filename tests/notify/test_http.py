@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.abc import ResolveResult
 
 from quvatlh.notify.http import BODY_BYTES_KEPT, HttpSender
 from quvatlh.ports import Incoming, Outgoing, SendFault
@@ -92,6 +95,37 @@ async def test_a_long_answer_is_cut_off_and_not_waited_for() -> None:
 
     found = await ask(handler)
     assert (len(found.body), found.body_bytes) == (BODY_BYTES_KEPT, BODY_BYTES_KEPT)
+
+
+async def test_an_answer_that_is_larger_than_it_may_be_is_a_fault_and_not_read_to_its_end() -> None:
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b"12345")
+
+    assert (await ask(handler, answer_bytes_max=5)).body == b"12345"
+    with pytest.raises(SendFault, match="status 200, with more than 4 bytes") as caught:
+        await ask(handler, answer_bytes_max=4)
+    assert caught.value.code == "too_large"
+
+
+async def test_a_name_counts_by_what_it_resolves_to_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its addresses only those are tried that may be; and one that changes its mind gains nothing."""
+    told = [["127.0.0.2", "169.254.169.254", "127.0.0.1"], ["127.0.0.2"]]
+
+    async def resolve(_self: object, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+        found = told.pop(0)
+        return [ResolveResult(hostname=host, host=each, port=port, family=family, proto=0, flags=0) for each in found]
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        assert request.transport is not None
+        return web.Response(text=request.transport.get_extra_info("sockname")[0])
+
+    monkeypatch.setattr(aiohttp.ThreadedResolver, "resolve", resolve)
+    async with serving(handler) as url, sender(allowed=("127.0.0.1",)) as one:
+        named = url.replace("127.0.0.1", "changing.example")
+        assert (await one.send(Outgoing("GET", named))).body == b"127.0.0.1"
+        with pytest.raises(SendFault, match=r"changing\.example \(127\.0\.0\.2\) is no public address") as caught:
+            await one.send(Outgoing("GET", named))
+    assert caught.value.code == "forbidden"
 
 
 async def test_no_answer_in_time_is_a_timeout() -> None:

@@ -75,7 +75,8 @@ async def test_a_delivery_that_was_answered_with_no_yes_is_retried_under_its_id(
 @pytest.mark.parametrize(
     ("given", "code", "words"),
     [
-        (answer(410), "unrunnable", "wants to hear no more"),
+        (answer(410), "status", "wants to hear no more"),
+        (SendFault("too_large", "status 200, with more than 5 bytes"), "status", "more than 5 bytes"),
         (SendFault("forbidden", "10.0.0.1 is no public address"), "unrunnable", "no public address"),
         (ValueError("the URL must be http or https, with a host"), "unrunnable", "must be http or https"),
     ],
@@ -109,6 +110,37 @@ async def test_any_request_may_be_a_task_and_its_answer_is_its_output(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("given", "after_ms"),
+    [
+        ({"retry_after": "7"}, 7000),
+        ({"retry_after": "Fri, 02 Jan 2026 00:01:00 GMT", "date": "Fri, 02 Jan 2026 00:00:00 GMT"}, 60_000),
+        ({"retry_after": "Thu, 01 Jan 2026 00:00:00 GMT", "date": "Fri, 02 Jan 2026 00:00:00 GMT"}, 0),
+        ({"retry_after": "999999999999"}, 24 * 3600 * 1000),
+    ],
+)
+async def test_who_was_asked_says_when_to_come_again_by_seconds_or_by_its_own_clock(
+    tmp_path: Path, given: dict[str, str], after_ms: int
+) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.append(answer(500, b"", **given))
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "retrying" if after_ms else "succeeded")
+        if after_ms:
+            (due,) = stand.machine.db.execute("SELECT due_at FROM task WHERE id = ?", (task,)).fetchone()
+            assert due == stand.clock.wall_ms() + after_ms
+
+
+async def test_an_answer_that_is_expected_is_a_success_and_one_that_is_final_the_end(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        http = {"url": HOOK, "expect": [404, "3xx"], "permanent": ["4xx"], "max_bytes": 10}
+        for status, state in ((404, "succeeded"), (301, "succeeded"), (400, "failed"), (200, "retrying")):
+            sender.answers.append(answer(status))
+            task = await stand.add(work={"http": http})
+            await stand.until_state(task, state)
+        assert {sent.answer_bytes_max for sent in sender.sent} == {10}
+
+
+@pytest.mark.parametrize(
     ("http", "words"),
     [
         ({}, "missing required field `url`"),
@@ -130,7 +162,9 @@ async def test_a_redirect_is_a_failure_that_names_the_place(tmp_path: Path) -> N
         sender.answers.append(answer(301, location="https://example.org/new"))
         task = await stand.add(work={"http": {"url": HOOK}}, retry={"attempts": 1})
         await stand.until_state(task, "failed")
-        assert (await get(stand, task))["error"]["text"] == "status 301: it points to https://example.org/new"
+        assert (await get(stand, task))["error"]["text"] == (
+            "status 301: it points to https://example.org/new, and is not followed"
+        )
 
 
 async def test_one_that_is_killed_is_broken_off(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
 from quvatlh.ports import ActionFinished, OutputChunk
 from quvatlh.service import tails
-from quvatlh.service.pool import Bulk, Rejected, TaskQuery, Turn, Unavailable
+from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -111,6 +111,41 @@ async def test_what_a_lost_action_wrote_is_still_with_its_owner(tmp_path: Path) 
         switchboard.heal()
         output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
         assert (await text(output.chunks), output.tail_only) == (b"so far", False)
+
+
+LARGE = b'{"file":"result.json","bytes":11,"worker":"two","path":"/somewhere"}'
+
+
+async def test_a_large_result_comes_from_its_owner_and_it_is_said_when_that_is_away_or_keeps_it_no_more(
+    tmp_path: Path,
+) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task = await running(follower, master)
+        follower.process.answer("a1", result=LARGE)
+        await master.until_state(task, "succeeded")
+        with pytest.raises(Rejected, match="does not keep it any more") as gone:
+            await master.pool.result(asked(), task)
+        follower.host.results["a1"] = b'"123456789"'
+        found = await master.pool.result(asked(), task)
+        assert isinstance(found, LargeResult)
+        assert (found.size_bytes, found.worker, await text(found.chunks)) == (11, follower.name, b'"123456789"')
+        broken = await master.pool.result(asked(), task)
+        assert isinstance(broken, LargeResult)
+        assert await anext(broken.chunks) == b'"123'
+        switchboard.cut("n2")
+        with pytest.raises(BrokeOff):
+            await text(broken.chunks)
+        with pytest.raises(Rejected, match=f"a file of worker {follower.name}, which cannot be asked now") as away:
+            await master.pool.result(asked(), task)
+        assert (gone.value.code, away.value.code) == ("gone", "conflict")
+
+
+async def test_what_only_looks_like_the_place_of_a_large_result_is_read_nowhere(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        task = await running(stand)
+        stand.process.answer("a1", result=LARGE.replace(b"}", b',"more":1}'))
+        await stand.until_state(task, "succeeded")
+        assert isinstance(await stand.pool.result(asked(), task), dict)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from quvatlh.core.model import Work
 from quvatlh.ports import Refused, RequestHandler
 from quvatlh.service import asks, wire
 from quvatlh.service.crew import JUDGE
-from quvatlh.service.pool import Call, Principal, Turn
+from quvatlh.service.pool import Call, LargeResult, Principal, Turn
 from quvatlh.service.seat import Claim
 from quvatlh.service.wire import Hello, Link
 from tests.fakes.judge import ALWAYS
@@ -107,6 +107,24 @@ async def test_its_outputs_are_followed_through_its_node_from_any_other(tmp_path
         assert await anext(chunks) == b"two"
         post.end("a1")
         assert [chunk async for chunk in chunks] == []
+
+
+async def test_its_large_results_come_through_its_node_from_any_other(tmp_path: Path) -> None:
+    async with (
+        two(tmp_path, slots=0) as (master, follower, _switchboard),
+        posted(Field(follower), master.clock) as post,
+    ):
+        await post.working()
+        task = await master.add(**AT_W1)
+        await master.until_state(task, "running")
+        post.host.results["a1"] = b'"123456789"'
+        place = b'{"file":"result.json","bytes":11,"worker":"w1","path":"/somewhere"}'
+        assert post.host.process is not None
+        post.host.process.answer("a1", result=place)
+        await master.until_state(task, "succeeded")
+        found = await master.pool.result(asked(), task)
+        assert isinstance(found, LargeResult)
+        assert [chunk async for chunk in found.chunks] == [b'"123', b"4567", b'89"']
 
 
 async def test_its_policies_are_asked_and_bid(tmp_path: Path) -> None:

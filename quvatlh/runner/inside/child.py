@@ -14,8 +14,6 @@ import contextlib
 import fcntl
 import gc
 import importlib
-import importlib.util
-import io
 import json
 import os
 import select
@@ -24,37 +22,19 @@ import sys
 import termios
 import threading
 import time
-import traceback
-import types
 from collections import deque
 from typing import Any
+
+from quvatlh import task
+
+from .functions import described, has_children, resolved, tell_environment
+from .streams import Stream
 
 VERSION = 1
 READ_BYTES = 1024 * 1024
 RESULT_BYTES_MAX = 16 * 1024 * 1024
-TEXT_CHARS_MAX = 1000
 RING = (1).to_bytes(8, sys.byteorder)
 STREAMS = ("stdout", "stderr")
-
-task: Any = None
-"""The module `quvatlh.task`, once it is provided."""
-
-
-def provide_task(path: str) -> None:
-    """Ours, also where another one is installed: what runs the tasks and what they use must be of one kind."""
-    if importlib.util.find_spec("quvatlh") is None:
-        package = types.ModuleType("quvatlh", "Only `quvatlh.task`: the rest is not installed in this environment.")
-        package.__path__ = []
-        sys.modules["quvatlh"] = package
-    package = importlib.import_module("quvatlh")
-    spec = importlib.util.spec_from_file_location("quvatlh.task", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["quvatlh.task"] = module
-    spec.loader.exec_module(module)
-    package.task = module  # type: ignore[attr-defined]
-    globals()["task"] = module
 
 
 def prepare(cwd: str, preload: list[str]) -> None:
@@ -65,49 +45,6 @@ def prepare(cwd: str, preload: list[str]) -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-
-
-class Stream(io.TextIOBase):
-    """Standard output or error: of the task that writes, where several share the process; else the file itself."""
-
-    def __init__(self, fd: int, name: str) -> None:
-        self._file = open(  # noqa: SIM115 - as long as the process
-            fd, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1, newline="\n"
-        )
-        self._name = name
-        self.name = f"<{name}>"
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8"
-
-    @property
-    def buffer(self) -> Any:
-        return self._file.buffer
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        context = task.running.get()
-        shared = None if context is None else getattr(context, "shared", None)
-        if shared is None:
-            return self._file.write(text)
-        whole, end, rest = (shared[self._name] + text).rpartition("\n")
-        shared[self._name] = rest
-        if end:
-            context.tell(self._name, whole + end)
-        return len(text)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
-class Unfit(Exception):
-    """What is asked for cannot be called at all."""
 
 
 class Child:
@@ -218,7 +155,7 @@ class Child:
             self._returned(context, value)
 
     def _context(self, message: dict[str, Any]) -> Any:
-        context = task.Context(message, self.say_now, self._look)
+        context: Any = task.Context(message, self.say_now, self._look)
         context.tell = lambda stream, text: self.say_now(task.output(context.action, stream, text))
         context.began, context.began_s = time.time(), time.perf_counter()
         return context
@@ -232,7 +169,7 @@ class Child:
         mark = task.running.set(context)
         try:
             function = self._function(message["call"])
-            _tell_environment(message)
+            tell_environment(message)
             context.began_s = time.perf_counter()  # what is imported for the first call is not how long its like takes
             self._alone = context
             try:
@@ -248,7 +185,7 @@ class Child:
     def _function(self, target: str) -> Any:
         found = self._functions.get(target)
         if found is None:
-            found = self._functions[target] = _resolved(target)
+            found = self._functions[target] = resolved(target)
         return found
 
     def _returned(self, context: Any, value: Any) -> None:
@@ -257,12 +194,12 @@ class Child:
             try:
                 text = json.dumps(value, allow_nan=False, separators=(",", ":"))
             except (TypeError, ValueError, RecursionError) as error:
-                return self._failed(context, Unfit(f"what it returned has no form in JSON: {error}"))
+                return self._failed(context, task.Unfit(f"what it returned has no form in JSON: {error}"))
             if len(text) > RESULT_BYTES_MAX:
                 words = (
                     f"what it returned has {len(text)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
                 )
-                return self._failed(context, Unfit(words))
+                return self._failed(context, task.Unfit(words))
         took_ms = (time.perf_counter() - context.began_s) * 1000
         value_part = f',"value":{text}' if text else ""
         leaving = self._tidied(context)
@@ -276,7 +213,7 @@ class Child:
         said = {"type": "error", "id": context.action, "began": int(context.began * 1000)}
         if hasattr(context, "shared"):
             said["shared"] = True
-        said.update(_described(error, context))
+        said.update(described(error, context))
         if said.get("trace"):
             self._print_trace(context, said.pop("trace"))
         leaving = self._tidied(context)
@@ -306,7 +243,7 @@ class Child:
                 file.flush()
         for stream, fd in self._reads:
             self._drain(context.action, stream, fd)
-        return ',"leaving":true' if not self._sharing and _has_children() else ""
+        return ',"leaving":true' if not self._sharing and has_children() else ""
 
     def _drain(self, action: str, stream: str, fd: int) -> None:
         """What the executor has not read yet of what was written to the file itself, by C or by processes."""
@@ -438,78 +375,3 @@ class Child:
 
 def run_child(files: dict[str, int], _message: dict[str, Any]) -> None:
     Child(files).serve()
-
-
-def _tell_environment(message: dict[str, Any]) -> None:
-    """For the processes that a task starts."""
-    environ = os.environ
-    environ["QUVATLH_TASK_ID"] = message.get("task", "")
-    environ["QUVATLH_ACTION_ID"] = message["id"]
-    environ["QUVATLH_ATTEMPT"] = str(message.get("attempt", 1))
-    environ["QUVATLH_FENCE"] = str(message.get("token", 0))
-    environ["QUVATLH_WORKER"] = message.get("worker", "")
-    payload = message.get("payload")
-    if payload is not None:
-        environ["QUVATLH_PAYLOAD"] = payload
-    elif "QUVATLH_PAYLOAD" in environ:
-        del environ["QUVATLH_PAYLOAD"]
-
-
-def _resolved(target: str) -> Any:
-    name, _, path = target.partition(":")
-    try:
-        found: Any = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        importlib.invalidate_caches()
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise Unfit(f"there is no module {error.name} in this environment") from None
-        raise
-    for part in path.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise Unfit(f"module {name} has no {path}") from None
-    found = getattr(found, "__quvatlh_run__", found)
-    if not callable(found):
-        raise Unfit(f"{target} is no function: {type(found).__name__}")
-    return found
-
-
-def _described(error: BaseException, context: Any) -> dict[str, Any]:
-    kind = type(error)
-    said: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}", "text": _text(error)}
-    if context.stopping and isinstance(error, (task.Cancelled, asyncio.CancelledError)):
-        return {"stopped": True, "text": "stopped"}
-    if isinstance(error, Unfit):
-        return {"unfit": True, "text": _text(error)}
-    if isinstance(error, TypeError) and _is_of_the_call(error):
-        return {"unfit": True, "text": f"its arguments do not fit: {_text(error)}"}
-    if isinstance(error, task.Retry):
-        said["after"] = error.after
-        return said
-    said["permanent"] = isinstance(error, task.PermanentFailure)
-    below = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    said["trace"] = "".join(traceback.format_exception(kind, error, below))
-    return said
-
-
-def _is_of_the_call(error: TypeError) -> bool:
-    """Raised before the function's own first line."""
-    return error.__traceback__ is not None and error.__traceback__.tb_next is None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:TEXT_CHARS_MAX]
-    except Exception:  # noqa: BLE001 - an exception may be of any make
-        return "(it has no text)"
-
-
-def _has_children() -> bool:
-    try:
-        while True:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
-            if ended is None:
-                return True
-    except ChildProcessError:
-        return False

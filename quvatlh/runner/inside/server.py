@@ -77,16 +77,15 @@ def prepare(settings: dict[str, Any], link: socket.socket) -> Make | None:
 
 
 def _loaded(task_module: str) -> Any:
-    """The code of a child, beside this file; its module `quvatlh.task`, wherever that is."""
-    from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415 - not for other programs
+    """The code of a child, beside this file, as a package of a name of its own; its `quvatlh.task`, wherever that is."""
+    import types  # noqa: PLC0415 - not for other programs
+    from importlib import import_module  # noqa: PLC0415 - as above
 
-    spec = spec_from_file_location("quvatlh.runner.inside.child", os.path.join(HERE, "child.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    inside = module_from_spec(spec)
-    spec.loader.exec_module(inside)
-    inside.provide_task(task_module)
-    return inside
+    package = types.ModuleType("quvatlh_inside")
+    package.__path__ = [HERE]
+    sys.modules["quvatlh_inside"] = package
+    import_module("quvatlh_inside.provide").provide_task(task_module)
+    return import_module("quvatlh_inside.child")
 
 
 class Server:

@@ -11,14 +11,13 @@ import msgspec
 from quvatlh.ports import ActionFinished, ActionSpec, RunError, StreamName
 from quvatlh.runner import inputs, tail
 from quvatlh.runner.capture import Bell
-from quvatlh.runner.outputs import StreamWriter
+from quvatlh.runner.outputs import RESULT_FILE, StreamWriter
 
 if TYPE_CHECKING:
     from quvatlh.runner.pools.child import Child
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 """Of a result in the record, which the whole cluster keeps. A larger one is a file of the worker."""
-RESULT_FILE: Final = "result.json"
 
 
 class Written:

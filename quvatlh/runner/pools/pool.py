@@ -250,6 +250,11 @@ class Pool:
         self._refused_until_s = self._loop.time() + REFUSE_S
         self._house.soon(self)
 
+    def renew(self) -> None:
+        """Everything anew; what could not be had before may be had now."""
+        self._refused_until_s = 0.0
+        self.brood.renew()
+
     def spare(self, pid: int) -> None:
         self._house.spare(pid)
 

@@ -92,7 +92,7 @@ class PoolRunner:
         """New children for all or one; the names of those that there are."""
         chosen = [each for each in self._pools if name in {None, each}]
         for each in chosen:
-            self._pools[each].brood.renew()
+            self._pools[each].renew()
         self._arm()
         return chosen
 

@@ -224,6 +224,9 @@ class SimExecutor:
     async def reload(self, environment: str | None) -> Collection[str]:
         return ()
 
+    async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
+        return None
+
     async def kept(self) -> Collection[str]:
         return ()
 

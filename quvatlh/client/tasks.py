@@ -1,0 +1,193 @@
+"""Functions as tasks. Here a call becomes a task's work and its arguments are checked, before anything is sent; and here a
+worker's child calls the function, with its hooks around it. Imported by workers too, so it loads no network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
+
+import msgspec
+
+from quvatlh import task as inside
+from quvatlh.client import forms, taskoptions
+from quvatlh.client.forms import Form
+from quvatlh.client.handles import Handle
+from quvatlh.client.hooks import Attempt, Hooks
+from quvatlh.client.sides import Inline, Taker
+from quvatlh.client.taskoptions import Duration, Json, TaskOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+V = TypeVar("V")
+"""What the plain function gives: of an async one, a coroutine."""
+
+
+class Home(Protocol):
+    """What a task needs of its app."""
+
+    hooks: Hooks
+
+    def side(self) -> Taker:
+        """Where tasks run."""
+        ...
+
+    def handle_of(self, task_id: str, form: Form, /) -> Handle[Any]: ...
+
+
+class Call(Generic[R]):
+    """A function with its arguments, checked and in JSON: what `enqueue` sends."""
+
+    __slots__ = ("body", "form", "run")
+
+    def __init__(self, run: Callable[..., Any], body: bytes, form: Form) -> None:
+        self.run = run
+        """By a worker, with the arguments as JSON has them."""
+        self.body = body
+        self.form = form
+
+
+class Task(Generic[P, R, V]):
+    """A function that can be enqueued. Methods that begin with `a` are the same for coroutines."""
+
+    def __init__(self, home: Home, function: Callable[P, Any], options: TaskOptions, form: Form | None = None) -> None:
+        if isinstance(function, type):
+            raise TypeError(f"a task is a function, not {function!r}")
+        self._home = home
+        self._options = options
+        self._wire = taskoptions.wire(options)
+        self._environment = self._wire.pop("environment", None)
+        self.form = Form(function) if form is None else form
+        self.__wrapped__ = function
+        self.__name__: str = getattr(function, "__name__", type(function).__name__)
+        self.__qualname__: str = getattr(function, "__qualname__", self.__name__)
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.target = f"{_module(self.__module__)}:{self.__qualname__}"
+        """By which workers find it."""
+
+    def __repr__(self) -> str:
+        return f"<quvatlh.Task {self.target}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
+        return cast("V", self.__wrapped__(*args, **kwargs))
+
+    def options(self, **options: Unpack[TaskOptions]) -> Task[P, R, V]:
+        """The same task, told more, or otherwise."""
+        return Task(self._home, self.__wrapped__, cast("TaskOptions", {**self._options, **options}), self.form)
+
+    # --- to be enqueued ---
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """For `enqueue_many`. TypeError where the arguments do not fit the function, or cannot be sent."""
+        try:
+            sent_args, sent_kwargs = self.form.written(args, kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}(): {error}") from None
+        except forms.Unfit as error:
+            raise TypeError(f"{self.__name__}(): argument {error}") from None
+        work: Json = {"python": self.target, "args": sent_args, "kwargs": sent_kwargs}
+        if self._environment is not None:
+            work["environment"] = self._environment
+        try:
+            body = msgspec.json.encode({"name": self.__name__, **self._wire, "work": work})
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise TypeError(f"{self.__name__}(): has no form in JSON: {error}") from None
+        return Call(self.__quvatlh_run__, body, self.form)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Returns when it is written: on disk, by a majority."""
+        side = self._side()
+        way = side.put(self.call(*args, **kwargs))
+        way.result()
+        return Handle(side, way, self.form)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        side = self._side()
+        way = await side.aput(self.call(*args, **kwargs))
+        await asyncio.wrap_future(way)
+        return Handle(side, way, self.form)
+
+    def enqueue_nowait(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Returns before it is written, if there is room; `app.flush()` says how it went, the end of the program waits
+        for it. Inside a task the same as `enqueue`: a worker's child may end without a last word."""
+        if inside.running.get() is not None:
+            return self.enqueue(*args, **kwargs)
+        side = self._side()
+        return Handle(side, side.put(self.call(*args, **kwargs), watched=False), self.form)
+
+    def delay(self, span: Duration, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueued now, to run no sooner than in so long: `remind.delay("5m", "me")`."""
+        return self.options(delay=span).enqueue(*args, **kwargs)
+
+    async def adelay(self, span: Duration, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        return await self.options(delay=span).aenqueue(*args, **kwargs)
+
+    def at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueued now, to run no sooner than then: a datetime with its zone."""
+        return self.options(at=when).enqueue(*args, **kwargs)
+
+    async def aat(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        return await self.options(at=when).aenqueue(*args, **kwargs)
+
+    def handle(self, task_id: str) -> Handle[R]:
+        """Of a task of this function that is known by its id alone."""
+        return self._home.handle_of(task_id, self.form)
+
+    def _side(self) -> Taker:
+        side = self._home.side()
+        if "<" in self.target and not isinstance(side, Inline):
+            raise ValueError(f"{self.target}: workers find only functions of a module's top level")
+        return side
+
+    # --- to be run ---
+
+    def __quvatlh_run__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function, as a worker calls it (runner/pools/DESIGN.md): arguments and result are those of JSON."""
+        function, hooks = self.__wrapped__, self._home.hooks
+        if self.form.slots or hooks:
+            args, kwargs = self._read(args, kwargs)
+        if hooks:
+            attempt = Attempt(self.target, inside.current(), args, kwargs)
+            return hooks.around(attempt, function, _packed)
+        try:
+            value = function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # by the call itself
+                raise inside.Unfit(f"its arguments do not fit: {error}") from None
+            raise
+        return _awaited(value) if hasattr(value, "__await__") else _packed(value)
+
+    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        try:
+            read_args, read_kwargs = self.form.read(args, kwargs)
+        except (TypeError, forms.Unfit) as error:
+            raise inside.Unfit(f"its arguments do not fit: {error}") from None
+        return read_args, dict(read_kwargs)
+
+
+async def _awaited(value: Any) -> object:
+    return _packed(await value)
+
+
+def _packed(value: object) -> object:
+    try:
+        return forms.packed(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise inside.Unfit(f"what it returned has no form in JSON: {error}") from None
+
+
+def _module(name: str) -> str:
+    """Of a program that was started, the name by which others import it."""
+    if name != "__main__":
+        return name
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    path = getattr(main, "__file__", None)
+    return "<main>" if path is None else os.path.splitext(os.path.basename(path))[0]

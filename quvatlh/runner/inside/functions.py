@@ -1,0 +1,97 @@
+"""What a child runs: found by its name, and what became of it in words. See child.py."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import traceback
+from typing import Any
+
+from quvatlh import task
+
+TEXT_CHARS_MAX = 1000
+OURS = ("quvatlh.", "quvatlh_inside.")
+"""Modules whose frames are nobody's concern."""
+
+
+def tell_environment(message: dict[str, Any]) -> None:
+    """For the processes that a task starts."""
+    environ = os.environ
+    environ["QUVATLH_TASK_ID"] = message.get("task", "")
+    environ["QUVATLH_ACTION_ID"] = message["id"]
+    environ["QUVATLH_ATTEMPT"] = str(message.get("attempt", 1))
+    environ["QUVATLH_FENCE"] = str(message.get("token", 0))
+    environ["QUVATLH_WORKER"] = message.get("worker", "")
+    payload = message.get("payload")
+    if payload is not None:
+        environ["QUVATLH_PAYLOAD"] = payload
+    elif "QUVATLH_PAYLOAD" in environ:
+        del environ["QUVATLH_PAYLOAD"]
+
+
+def resolved(target: str) -> Any:
+    name, _, path = target.partition(":")
+    try:
+        found: Any = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        importlib.invalidate_caches()
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise task.Unfit(f"there is no module {error.name} in this environment") from None
+        raise
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise task.Unfit(f"module {name} has no {path}") from None
+    found = getattr(found, "__quvatlh_run__", found)
+    if not callable(found):
+        raise task.Unfit(f"{target} is no function: {type(found).__name__}")
+    return found
+
+
+def described(error: BaseException, context: Any) -> dict[str, Any]:
+    kind = type(error)
+    said: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}", "text": _text(error)}
+    if context.stopping and isinstance(error, (task.Cancelled, asyncio.CancelledError)):
+        return {"stopped": True, "text": "stopped"}
+    if isinstance(error, task.Unfit):
+        return {"unfit": True, "text": _text(error)}
+    if isinstance(error, TypeError) and _is_of_the_call(error):
+        return {"unfit": True, "text": f"its arguments do not fit: {_text(error)}"}
+    if isinstance(error, task.Retry):
+        said["after"] = error.after
+        return said
+    said["permanent"] = isinstance(error, task.PermanentFailure)
+    said["trace"] = "".join(traceback.format_exception(kind, error, _below_us(error.__traceback__)))
+    return said
+
+
+def _below_us(trace: Any) -> Any:
+    """Without the frames of whoever called the task."""
+    below = trace
+    while below is not None and str(below.tb_frame.f_globals.get("__name__", "")).startswith(OURS):
+        below = below.tb_next
+    return trace.tb_next if below is None and trace is not None else below
+
+
+def _is_of_the_call(error: TypeError) -> bool:
+    """Raised before the function's own first line."""
+    return error.__traceback__ is not None and error.__traceback__.tb_next is None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:TEXT_CHARS_MAX]
+    except Exception:  # noqa: BLE001 - an exception may be of any make
+        return "(it has no text)"
+
+
+def has_children() -> bool:
+    try:
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+            if ended is None:
+                return True
+    except ChildProcessError:
+        return False

@@ -1,0 +1,110 @@
+"""Values that JSON does not know: written as msgspec does, restored by annotations, refused where nothing says how."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from quvatlh import App, TaskFailed
+from quvatlh.client import ResultUnfit, Task
+from quvatlh.task import Unfit
+from tests.client import typed_app as tasks
+from tests.client.typed_app import Color, Order, Point
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _here() -> Iterator[None]:
+    with tasks.app.inline():
+        yield
+
+
+def test_arguments_and_results_are_what_their_annotations_say() -> None:
+    order = Order(uuid4(), (Point(Decimal("1.10"), NOW), Point(Decimal(2))), b"\0\xff", {"a"})
+    assert tasks.echo.enqueue(order, NOW, color=Color.RED, span=timedelta(seconds=2.5)).result() == order
+    assert tasks.days.enqueue(date(2026, 1, 2), a=Decimal("0.3")).result() == {date(2026, 1, 2): Decimal("0.3")}
+
+
+def test_what_json_knows_passes_unlooked_at() -> None:
+    given = {"a": [1, 2.5, None, {"b": "c"}]}
+    assert tasks.anything.enqueue(given).result() == given
+    assert tasks.anything.enqueue(1, "a name that only a type checker knows").result() == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "kwargs", "words"),
+    [
+        (tasks.anything, (NOW,), {}, "value: datetime.datetime has no form in JSON"),
+        (tasks.echo, (1, NOW), {}, "order: Expected `object`, got `int`"),
+        (
+            tasks.echo,
+            (Order(uuid4(), points=(Point(Decimal(1), cast("Any", 5)),)), NOW),
+            {},
+            "order: Expected `datetime | null`, got `int` - at `$.points[0].when`",
+        ),
+        (tasks.echo, (Order(uuid4()), object()), {}, "at: Encoding objects of type object is unsupported"),
+        (tasks.days, ("today",), {}, "on[0]: Invalid RFC3339 encoded date"),
+        (tasks.days, (), {"a": "x"}, "named.a: Invalid decimal string"),
+        (
+            tasks.either,
+            (NOW,),
+            {},
+            "when: datetime.datetime has no form in JSON, and its annotation cannot restore it: Type unions may not",
+        ),
+    ],
+)
+def test_an_argument_that_would_not_arrive_is_refused_and_named(
+    task: Task[..., Any, Any], args: Any, kwargs: Any, words: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        task.call(*args, **kwargs)
+    assert str(caught.value).startswith(f"{task.__name__}(): argument {words}")
+
+
+def test_arguments_that_others_sent_and_do_not_fit_cannot_be_called() -> None:
+    with pytest.raises(Unfit, match=r"^its arguments do not fit: order: Expected `object`, got `int`"):
+        tasks.echo.__quvatlh_run__(1, "2026-01-01T00:00:00Z")
+    with pytest.raises(Unfit, match=r"^its arguments do not fit: missing a required argument: 'at'"):
+        tasks.echo.__quvatlh_run__({})
+    with pytest.raises(Unfit, match=r"^its arguments do not fit: .*takes 0 positional arguments but 1 was given"):
+        App().task(lambda: None).__quvatlh_run__(1)
+
+
+def test_a_result_without_annotation_is_what_json_makes_of_it_and_a_false_one_is_named() -> None:
+    assert tasks.unsaid.enqueue(0).result() == "1970-01-01T00:00:00Z"
+    with pytest.raises(ResultUnfit, match="is not what its annotation says: it: Invalid RFC3339") as caught:
+        tasks.lies.enqueue().result()
+    assert caught.value.value == "yesterday"
+
+
+def test_a_result_that_nothing_can_write_fails_for_good() -> None:
+    app = App(inline=True)
+    task = app.task(retry=3)(functools.partial(object))
+    with pytest.raises(
+        TaskFailed, match="what it returned has no form in JSON: Encoding objects of type object"
+    ) as caught:
+        task.enqueue().result()
+    assert (caught.value.code, caught.value.attempts) == ("unrunnable", 1)
+
+
+def test_a_handle_that_is_made_of_an_id_knows_what_the_task_returns() -> None:
+    order = Order(uuid4())
+    name = tasks.echo.enqueue(order, NOW).id
+    assert tasks.app.handle(name).result() == tasks.echo.handle(name).result() == order
+    assert [each.result() for each in tasks.app.results([name])] == [order]
+
+
+def test_what_is_annotated_with_plain_json_costs_nothing_more() -> None:
+    app = App(inline=True)
+
+    @app.task
+    def plain(a: int, b: list[str] | None, *c: dict[str, float], **d: bool) -> None: ...
+
+    assert plain.form.slots == {}
