@@ -14,14 +14,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from quvatlh import task as inside
 from quvatlh.client import plain, taskoptions
-from quvatlh.client.feed import Written
+from quvatlh.client.feed import Written, aanswered, answered
 from quvatlh.client.handles import Handle
 from quvatlh.client.sides import Cluster, Inline, Taker
 from quvatlh.client.taskoptions import Json, TaskOptions
@@ -78,17 +78,13 @@ class App:
         """As many events as it takes; returns when all are written, raises the first refusal when all have an answer."""
         side = self._side()
         ways = [side.put(call) for call in calls]
-        wait(ways)
-        for way in ways:
-            way.result()
+        answered(ways)
         return [Handle(side, way) for way in ways]
 
     async def aenqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         side = self._side()
         ways = [await side.aput(call) for call in calls]
-        for answer in await asyncio.gather(*map(asyncio.wrap_future, ways), return_exceptions=True):
-            if isinstance(answer, BaseException):
-                raise answer
+        await aanswered(ways)
         return [Handle(side, way) for way in ways]
 
     def handle(self, task_id: str) -> Handle[Any]:
