@@ -30,7 +30,7 @@ class Wire:
 
     def send(self, kind: str, *rest: Any) -> None:
         if kind == "finished":
-            self.said.append((kind, rest[0][0]))
+            self.said.append((kind, wire.finished_in(rest[0]).action_id))
         elif kind == "started":
             self.said.append((kind, rest[0]))
 

@@ -14,8 +14,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
