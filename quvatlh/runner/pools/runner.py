@@ -70,6 +70,10 @@ class PoolRunner:
         found = self._runs.get(action_id)
         return None if found is None else found[0]
 
+    @property
+    def has_line(self) -> bool:
+        return any(pool.waiting for pool in self._pools.values())
+
     def pool(self, environment: str) -> Pool:
         return self._pools[environment]
 
