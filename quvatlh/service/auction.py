@@ -214,7 +214,7 @@ class Auction:
             self._rows[task.seq] = task
             for bid in winners:
                 bid.take(task.slots)
-                self._pace.awarded(task.seq, task.queue, bid.share)
+                self._pace.awarded(task.seq, task.queue, bid.share, bid.name, bid.slots)
                 award = c.Award(task.seq, bid.name, bid.session, bid.lease_ms)
                 bid.won(award)
                 yield award
