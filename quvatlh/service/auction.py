@@ -242,11 +242,11 @@ class Auction:
     def _in_touch(self, lane: Lane, task: TaskRow, entrants: Entrants) -> Entrants:
         """Who has been silent for longer than the task's lease would lose it at once; he may be heard again any moment."""
         lease_ms = task.lease_ms or lane.queue.settings.lease_ms or LEASE_MS_DEFAULT
-        near = [bid for bid in entrants.bids if bid.hears_in(lease_ms)]
-        if len(near) == len(entrants.bids):
-            return entrants
-        self._look_in(SILENT_AGAIN_S)
-        return entrants._replace(bids=near)
+        for bid in entrants.bids:
+            if not bid.hears_in(lease_ms):
+                self._look_in(SILENT_AGAIN_S)
+                return entrants._replace(bids=[each for each in entrants.bids if each.hears_in(lease_ms)])
+        return entrants
 
     def _auctioned(self, lane: Lane, task: TaskRow, able: list[Bid]) -> list[Bid]:
         """A service gets as many as it wants; each bid is for one."""
