@@ -34,8 +34,8 @@ from quvatlh.service.root import Root
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
-AWARDS_MAX: Final = 1000
-"""In one entry: a slice of apply stays near 10 ms."""
+AWARDS_MAX: Final = 400
+"""In one entry: applied and told in some milliseconds, and the first reach their workers while the next are decided."""
 PROPOSALS_MAX: Final = 2
 """Award entries under way at once; more would only queue before the log."""
 PROPOSE_S: Final = 2.0
@@ -158,7 +158,7 @@ class Auction:
         if awards:
             self._begin(self._propose(awards))
         if len(awards) >= AWARDS_MAX:
-            self._look_in(AGAIN_S)
+            self._wake.set()
         if claims:
             self._serve(claims)
         self._set_alarm(self._later_s)
