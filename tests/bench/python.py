@@ -86,7 +86,8 @@ class Place:
         queue = self.queue
         if queue.nodes:
             return f"Qu'vatlh, {queue.nodes} node{'s' * (queue.nodes > 1)}, fdatasync"
-        return f"{queue.package.removesuffix('-redis')} {metadata.version(queue.package)} + {ON[queue.server]}"
+        name = queue.package.removesuffix("-redis")
+        return f"{name} {metadata.version(name)} + {ON[queue.server]}"
 
     async def rate(self, count: int) -> float:
         """Tasks a second."""

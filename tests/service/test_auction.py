@@ -242,6 +242,17 @@ async def test_short_tasks_are_claimed_ahead_only_as_far_as_they_will_soon_begin
         assert len(stand.live()) == 1 + int(50 / run_ms)
 
 
+async def test_what_is_too_much_for_one_entry_goes_on_in_the_next_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quvatlh.service.auction.AWARDS_MAX", 3)
+    monkeypatch.setattr("quvatlh.service.auction.AGAIN_S", 3600)
+    async with one(tmp_path, slots=10) as stand:
+        await ready(stand)
+        await stand.many(10)
+        await stand.until(lambda: len(stand.live()) == 10)
+
+
 async def test_claims_come_by_the_dozen_once_half_of_them_have_begun(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
         await ready(stand)
