@@ -7,6 +7,7 @@ A task's work keeps the form it was given in, so that it can be shown again.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from quvatlh.api.checks import (
@@ -54,6 +55,14 @@ def _header(given: Any) -> str:
 
 HEADER_CHARS_MAX: Final = 8192
 _HEADER = Kind(_header, {"type": "string", "maxLength": HEADER_CHARS_MAX})
+CALL_CHARS_MAX: Final = 1024
+_TARGET_PATTERN: Final = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
+_TARGET: Final = re.compile(_TARGET_PATTERN, re.ASCII)
+_CALL_PARTS: Final = frozenset({"python", "args", "kwargs"})
+_NOTHING: Final[dict[str, Any]] = {}
+_FEW_BYTES: Final = 1024
+assert CALL_CHARS_MAX + _FEW_BYTES + 64 <= WORK_BYTES_MAX
+
 _FREE = map_of(text(256), anything())
 _WARM = object_of(
     {
@@ -86,7 +95,7 @@ _HTTP = object_of(
 )
 _OTHER = object_of(
     {
-        "python": Field(matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "pkg.mod:function", 1024)),
+        "python": Field(matching(_TARGET_PATTERN, "pkg.mod:function", CALL_CHARS_MAX)),
         "args": Field(list_of(anything())),
         "kwargs": Field(_FREE),
         "environment": Field(named()),
@@ -120,7 +129,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 def check(given: Any) -> dict[str, Any]:
     if type(given) is str:
         given = _read(given)
-    elif _is_plain(given):
+    elif _is_plain(given) or _is_plain_call(given):
         return given  # type: ignore[no-any-return]
     if type(given) is not dict:
         raise ValueError(f"must be YAML text or an object, not {shown(given)}")
@@ -138,6 +147,16 @@ def _is_plain(given: Any) -> bool:
         if type(each) is not str or len(each) >= 1024 or not each.isascii() or "\0" in each:
             return False
     return True
+
+
+def _is_plain_call(given: Any) -> bool:
+    """The commonest work of programs, {python: a function, args: few}: less than is allowed, here too."""
+    if type(given) is not dict or not given.keys() <= _CALL_PARTS or given.get("kwargs", _NOTHING) != _NOTHING:
+        return False
+    target, args = given.get("python"), given.get("args", [])
+    if type(target) is not str or len(target) > CALL_CHARS_MAX or _TARGET.fullmatch(target) is None:
+        return False
+    return type(args) is list and (not args or (len(args) <= 64 and len(encode(args)) < _FEW_BYTES))
 
 
 def _read(source: str) -> Any:

@@ -12,13 +12,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
 from quvatlh.client import timetable
-from quvatlh.client.feed import Written
+from quvatlh.client.feed import Written, aanswered, answered
 from quvatlh.client.forms import Form
 from quvatlh.client.handles import Handle
 from quvatlh.client.hooks import Hook, Hooks
@@ -133,17 +133,13 @@ class App:
         """As many events as it takes; returns when all are written, raises the first refusal when all have an answer."""
         side, calls = self.side(), list(calls)
         ways = [side.put(call) for call in calls]
-        wait(ways)
-        for way in ways:
-            way.result()
+        answered(ways)
         return [Handle(side, way, call.form) for call, way in zip(calls, ways, strict=True)]
 
     async def aenqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         side, calls = self.side(), list(calls)
         ways = [await side.aput(call) for call in calls]
-        for answer in await asyncio.gather(*map(asyncio.wrap_future, ways), return_exceptions=True):
-            if isinstance(answer, BaseException):
-                raise answer
+        await aanswered(ways)
         return [Handle(side, way, call.form) for call, way in zip(calls, ways, strict=True)]
 
     def handle(self, task_id: str) -> Handle[Any]:

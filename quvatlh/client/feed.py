@@ -6,6 +6,7 @@ and what one thread enqueues keeps its order. Nothing here knows HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections import deque
@@ -194,6 +195,28 @@ class Feed:
         for barrier in reached:
             if barrier.set_running_or_notify_cancel():
                 barrier.set_result(None)
+
+
+def answered(ways: Sequence[Future[Written]]) -> None:
+    """When all have an answer, the first failure of them is raised."""
+    for way in ways:
+        way.exception()
+    for way in ways:
+        way.result()
+
+
+async def aanswered(ways: Sequence[Future[Written]]) -> None:
+    """The same for a coroutine. They are answered in order, mostly: so the last one is waited for, and the loop is not
+    woken for each of them."""
+    try:
+        for way in reversed(ways):
+            if not way.done():
+                await asyncio.gather(asyncio.wrap_future(way), return_exceptions=True)
+    except asyncio.CancelledError:
+        for way in ways:
+            way.cancel()
+        raise
+    answered(ways)
 
 
 def _own(problem: Rejected, number: int) -> Rejected:

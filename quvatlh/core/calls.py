@@ -5,10 +5,10 @@ Here is what such a call says. Not here: whether the function exists, which only
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from quvatlh.core import model
 
@@ -18,8 +18,7 @@ DEFAULT_ENVIRONMENT: Final = "default"
 CallAdapter = Literal["python", "warm"]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True, array_like=True, gc=False):
     adapter: CallAdapter
     environment: str
     target: str

@@ -39,6 +39,7 @@ _SHAPES: Final = (
 _NAMED: Final = """
 SELECT flow, shape FROM task WHERE ready > 0 AND queue = ? AND flow >= ? AND flow < ? AND (flow, shape) > (?, ?)
 ORDER BY flow, shape LIMIT 1"""
+_ANY_NAMED: Final = "SELECT 1 FROM tally WHERE scope = ? LIMIT 1"
 
 
 class Line(NamedTuple):
@@ -92,6 +93,9 @@ class Lines:
         self._shown: list[tuple[int, int]] = []
         self._first_of_new: set[Line] = set()
         """Lines that were empty and have nothing new."""
+        self._named: dict[str, list[str]] = {}
+        """Queues in which ready tasks of a limited name wait, by that name, by the tables."""
+        self._any_named: bool | None = None
 
     def of(self, task: TaskRow) -> Line | None:
         return None if task.flow is None else Line(task.flow, task.queue, task.shape)
@@ -163,17 +167,30 @@ class Lines:
 
     def _touch_named(self, names: str) -> None:
         end = names[:-1] + chr(ord(_END) + 1)
-        sql = "SELECT b FROM tally WHERE scope = ? AND a = ?"
-        for (queue,) in self._db.execute(sql, (tally.NAMED, names)).fetchall():
+        for queue in self._queues_of(names):
             flow, shape = "", -1
             while (row := self._db.execute(_NAMED, (queue, names, end, flow, shape)).fetchone()) is not None:
                 flow, shape = row
                 self.touch(Line(flow, queue, shape))
 
+    def _queues_of(self, names: str) -> list[str]:
+        """Counters are written when lines have been refilled: until then the tables say the same."""
+        if self._any_named is None:
+            self._any_named = self._db.execute(_ANY_NAMED, (tally.NAMED,)).fetchone() is not None
+        if not self._any_named:
+            return []
+        found = self._named.get(names)
+        if found is None:
+            rows = self._db.execute("SELECT b FROM tally WHERE scope = ? AND a = ?", (tally.NAMED, names)).fetchall()
+            found = self._named[names] = [row[0] for row in rows]
+        return found
+
     def refill(self) -> None:
         """The first of every line that was touched is visible if it may start, and nobody else of it."""
         lines, self._visible = self._visible, {}
         self._first_of_new.clear()
+        self._named.clear()
+        self._any_named = None
         for line, before in lines.items():
             first = self._first(line)
             wanted = first is not None and self.may_start(line, first)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Final, cast
 
 import msgspec
+from msgspec import Struct
 
 from quvatlh.core.model import FINISHED, WAITING, ActionState, TaskSpec, TaskState
 
 
-@dataclass(slots=True)
-class TaskRow:
+class TaskRow(Struct, gc=False):
     """A task on its way through one command. Whoever changes it hands it to `Unit.store`, which keeps the books."""
 
     seq: int
@@ -79,8 +78,7 @@ class TaskRow:
         return self.name or self.id
 
 
-@dataclass(slots=True)
-class LiveRow:
+class LiveRow(Struct, gc=False):
     """An action that has not ended."""
 
     token: int
@@ -106,9 +104,9 @@ class LiveRow:
     progress: str | None
 
 
-TASK_COLUMNS: Final = tuple(field.name for field in fields(TaskRow))
+TASK_COLUMNS: Final = TaskRow.__struct_fields__
 TASK_SELECT: Final = f"SELECT {', '.join(TASK_COLUMNS)} FROM task"  # noqa: S608 - text of our own
-LIVE_COLUMNS: Final = tuple(field.name for field in fields(LiveRow))
+LIVE_COLUMNS: Final = LiveRow.__struct_fields__
 LIVE_SELECT: Final = f"SELECT {', '.join(LIVE_COLUMNS)} FROM live"  # noqa: S608 - text of our own
 
 _FIXED: Final = frozenset(

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from quvatlh.core import model
 from quvatlh.core.calls import Call, call_of
 from quvatlh.core.limits import (
@@ -61,8 +63,7 @@ class WorkError(ValueError):
         self.faults = tuple(faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True, array_like=True, gc=False):
     """What a worker carries out: native commands, one after the other, or a call into a warm process."""
 
     commands: tuple[tuple[str, ...], ...]

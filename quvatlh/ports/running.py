@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from msgspec import Struct
+
 from quvatlh.core.work import Work
 
 
-@dataclass(frozen=True, slots=True)
-class ActionSpec:
+class ActionSpec(Struct, frozen=True, array_like=True, gc=False):
     """One action as its runner needs to know it. Ids are the task table's; the runner gives them no meaning."""
 
     id: str
@@ -48,8 +49,7 @@ raised; the process that ran it died of it; what its process said could not be u
 here now. Of a request: it was answered with no yes, or not at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunError:
+class RunError(Struct, frozen=True, array_like=True, gc=False):
     code: RunFault
     text: str
     exception: str = ""
@@ -65,15 +65,13 @@ class RunError:
         return self.final or self.code == "unrunnable"
 
 
-@dataclass(frozen=True, slots=True)
-class ActionStarted:
+class ActionStarted(Struct, frozen=True, array_like=True, gc=False):
     action_id: str
     pid: int
     started_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ActionFinished:
+class ActionFinished(Struct, frozen=True, array_like=True, gc=False):
     """No process of the action is left, as far as the runner can know (see its DESIGN.md), and the outputs are complete."""
 
     action_id: str
@@ -102,8 +100,7 @@ class ActionFinished:
     """When who was asked wants to be asked again; None: as the task's own rules say."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActionProgress:
+class ActionProgress(Struct, frozen=True, array_like=True, gc=False):
     """What a call says of itself while it goes on."""
 
     action_id: str
@@ -169,8 +166,7 @@ class Runner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class HeldAction:
+class HeldAction(Struct, frozen=True, array_like=True, gc=False):
     """What an executor knows of an action that it was given and has not been told to forget."""
 
     id: str
@@ -184,8 +180,7 @@ class HeldAction:
     """Its end, kept until `forget`, however many daemons come and go meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(Struct, frozen=True, array_like=True, gc=False):
     """The life of an executor: what the cluster calls a session."""
 
     session: str

@@ -35,6 +35,11 @@ class Carrier(Protocol):
         """Slots of what runs; of calls that wait for one, none."""
         ...
 
+    @property
+    def has_line(self) -> bool:
+        """Calls wait for slots."""
+        ...
+
     def listen(self, listener: RunnerListener) -> None: ...
 
     def start(self, action: ActionSpec) -> None: ...
@@ -68,6 +73,10 @@ class Carriers:
     @property
     def taken(self) -> int:
         return self.gate.taken
+
+    @property
+    def has_line(self) -> bool:
+        return self.pools.has_line
 
     def listen(self, listener: RunnerListener) -> None:
         self._listeners.append(listener)

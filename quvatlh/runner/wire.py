@@ -1,26 +1,23 @@
 """What a daemon and its executor say to each other: msgpack, one message after the other, many in one write.
 
-A message is a tuple that begins with its kind. `hello` and what answers it stay readable through all versions, so that a
-newer daemon can always end an older executor.
+A message is a tuple that begins with its kind; actions and their ends stand in it as records, in bytes of their own. `hello`
+and what answers it stay readable through all versions, so that a newer daemon can always end an older executor.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
-from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
 import msgspec
+from msgspec.structs import replace
 
 from quvatlh.config.environments import Environment
-from quvatlh.core.calls import Call
-from quvatlh.core.work import Work
-from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, HeldAction, Life, RunError
+from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Life
 
-VERSION: Final = 2
+VERSION: Final = 3
 HELD_MAX: Final = 20_000
 """Actions and ends that an executor keeps. Who does not fetch ends gets no more starts."""
 ERROR_CHARS_MAX: Final = 500
@@ -37,19 +34,10 @@ WRITE_BYTES_HIGH: Final = 1024 * 1024
 
 Message = tuple[Any, ...]
 
-_WORK = attrgetter("commands", "env", "cwd", "user", "stdin", "rlimits")
-_SPEC = attrgetter(
-    *("id", "task_id", "attempt", "fence", "worker", "payload", "timeout_s", "stop_signal", "grace_s", "seq", "slots"),
-    *("lease_s", "width", "wait_s"),
-)
-_FINISHED = attrgetter(
-    *("action_id", "exit_code", "signal", "stdout_tail", "stderr_tail", "stdout_bytes", "stderr_bytes"),
-    *("started_at_ms", "finished_at_ms", "output_error", "result"),
-)
-_CALL = attrgetter("adapter", "environment", "target", "args", "kwargs")
-_ERROR = attrgetter("code", "text", "exception", "final", "retry_after_s")
-_HELD = attrgetter("id", "fence", "seq", "slots", "lease_s", "stopping")
-_LIFE = attrgetter("session", "secret", "worker", "isolated", "fence")
+_SPEC: Final = msgspec.msgpack.Decoder(ActionSpec)
+_FINISHED: Final = msgspec.msgpack.Decoder(ActionFinished)
+_LIFE: Final = msgspec.msgpack.Decoder(Life)
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
 
 
 class Link(asyncio.Protocol):
@@ -103,7 +91,7 @@ class Link(asyncio.Protocol):
             self._unpacker.feed(data)
             for message in self._unpacker:
                 self.heard(self, message)
-        except (msgpack.UnpackException, msgpack.BufferFull, ValueError):
+        except (msgpack.UnpackException, msgpack.BufferFull, msgspec.MsgspecError, ValueError):
             self.cut()
 
     def pause_writing(self) -> None:
@@ -126,14 +114,11 @@ class Link(asyncio.Protocol):
 
 
 def spec_out(spec: ActionSpec) -> Message:
-    call = spec.work.call
-    return _SPEC(spec), _WORK(spec.work), None if call is None else _CALL(call)
+    return (_ENCODE(spec),)
 
 
-def spec_in(fields: Message, work: Message, call: Message | None) -> ActionSpec:
-    action_id, task_id, attempt, fence, worker, *rest = fields
-    described = Work(*work, *(() if call is None else (Call(*call),)))
-    return ActionSpec(action_id, task_id, attempt, fence, worker, described, *rest)
+def spec_in(told: bytes) -> ActionSpec:
+    return _SPEC.decode(told)
 
 
 def environments_out(environments: tuple[Environment, ...]) -> Any:
@@ -149,33 +134,24 @@ def started_out(event: ActionStarted) -> Message:
 
 
 def finished_out(event: ActionFinished) -> Message:
+    return (_ENCODE(_short(event)),)
+
+
+def _short(event: ActionFinished) -> ActionFinished:
     error = event.error
-    if error is not None and len(error.text) > ERROR_CHARS_MAX:
-        error = replace(error, text=error.text[:ERROR_CHARS_MAX])
-    return _FINISHED(event), None if error is None else _ERROR(error)
+    if error is None or len(error.text) <= ERROR_CHARS_MAX:
+        return event
+    return replace(event, error=replace(error, text=error.text[:ERROR_CHARS_MAX]))
 
 
-def finished_in(fields: Message, error: Message | None) -> ActionFinished:
-    action_id, exit_code, signal, *rest = fields
-    return ActionFinished(action_id, exit_code, signal, None if error is None else RunError(*error), *rest)
-
-
-def held_out(held: HeldAction) -> Message:
-    started = None if held.started is None else started_out(held.started)
-    return _HELD(held), started, None if held.finished is None else finished_out(held.finished)
-
-
-def held_in(fields: Message, started: Message | None, finished: Message | None) -> HeldAction:
-    action_id, fence, seq, slots, lease_s, stopping = fields
-    began = None if started is None else ActionStarted(*started)
-    ended = None if finished is None else finished_in(*finished)
-    return HeldAction(action_id, fence, seq, slots, lease_s, stopping, began, ended)
+def finished_in(told: bytes) -> ActionFinished:
+    return _FINISHED.decode(told)
 
 
 def life_out(life: Life) -> Message:
-    return _LIFE(life), tuple(held_out(each) for each in life.held)
+    held = tuple(each if each.finished is None else replace(each, finished=_short(each.finished)) for each in life.held)
+    return (_ENCODE(replace(life, held=held)),)
 
 
-def life_in(fields: Message, held: tuple[Message, ...], *, fresh: bool) -> Life:
-    session, secret, worker, isolated, fence = fields
-    return Life(session, secret, worker, isolated, fence, tuple(held_in(*each) for each in held), fresh)
+def life_in(told: bytes, *, fresh: bool) -> Life:
+    return replace(_LIFE.decode(told), fresh=fresh)

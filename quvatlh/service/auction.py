@@ -34,8 +34,8 @@ from quvatlh.service.root import Root
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
-AWARDS_MAX: Final = 1000
-"""In one entry: a slice of apply stays near 10 ms."""
+AWARDS_MAX: Final = 400
+"""In one entry: applied and told in some milliseconds, and the first reach their workers while the next are decided."""
 PROPOSALS_MAX: Final = 2
 """Award entries under way at once; more would only queue before the log."""
 PROPOSE_S: Final = 2.0
@@ -158,7 +158,7 @@ class Auction:
         if awards:
             self._begin(self._propose(awards))
         if len(awards) >= AWARDS_MAX:
-            self._look_in(AGAIN_S)
+            self._wake.set()
         if claims:
             self._serve(claims)
         self._set_alarm(self._later_s)
@@ -214,7 +214,7 @@ class Auction:
             self._rows[task.seq] = task
             for bid in winners:
                 bid.take(task.slots)
-                self._pace.awarded(task.seq, task.queue, bid.share)
+                self._pace.awarded(task.seq, task.queue, bid.share, bid.name, bid.slots)
                 award = c.Award(task.seq, bid.name, bid.session, bid.lease_ms)
                 bid.won(award)
                 yield award
@@ -242,11 +242,11 @@ class Auction:
     def _in_touch(self, lane: Lane, task: TaskRow, entrants: Entrants) -> Entrants:
         """Who has been silent for longer than the task's lease would lose it at once; he may be heard again any moment."""
         lease_ms = task.lease_ms or lane.queue.settings.lease_ms or LEASE_MS_DEFAULT
-        near = [bid for bid in entrants.bids if bid.hears_in(lease_ms)]
-        if len(near) == len(entrants.bids):
-            return entrants
-        self._look_in(SILENT_AGAIN_S)
-        return entrants._replace(bids=near)
+        for bid in entrants.bids:
+            if not bid.hears_in(lease_ms):
+                self._look_in(SILENT_AGAIN_S)
+                return entrants._replace(bids=[each for each in entrants.bids if each.hears_in(lease_ms)])
+        return entrants
 
     def _auctioned(self, lane: Lane, task: TaskRow, able: list[Bid]) -> list[Bid]:
         """A service gets as many as it wants; each bid is for one."""

@@ -23,8 +23,8 @@ from quvatlh.service.presence import Presence
 LIGHT_MAX: Final = 256
 """Tasks without slots that a worker gets in one round."""
 AHEAD_MS: Final = 50.0
-AHEAD_MAX: Final = 256
-"""Claims beyond its slots that a worker may have, however short its tasks are."""
+AHEAD_MAX: Final = 1024
+"""Claims beyond its slots that a worker may have, however short its tasks are: 50 ms of 20,000 a second."""
 FED: Final = 0.5
 """Of either: who has so much ahead is well served for now. What is left lasts for many round trips of the log."""
 STUCK_MS: Final = 250

@@ -3,57 +3,45 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from quvatlh.core.queries import live_actions, task_views
-from quvatlh.core.rows import LIVE_SELECT, LiveRow, json_list, live_row
-from quvatlh.core.views import TaskView
+from quvatlh.core.queries import task_views
+from quvatlh.core.rows import decode_spec, json_list
 from quvatlh.service import policytask
 from quvatlh.service.seat import Claim
+
+_SELECT: Final = """
+SELECT live.token, live.task, live.id, live.attempt, live.slots, live.lease_ms, live.grp, live.name, live.queue,
+    live.service, live.state, live.started_at, task.once, coalesce(task.spec, body.spec), body.payload
+FROM live JOIN task ON task.seq = live.task LEFT JOIN body ON body.task = live.task"""
+"""What a claim says and nothing else, read at once: every award of the node's own worker goes this way."""
 
 
 def of_tokens(db: sqlite3.Connection, session: str, tokens: Sequence[int]) -> list[Claim]:
     """Those of them that are live and the session's, by token."""
-    sql = f"{LIVE_SELECT} WHERE token IN (SELECT value FROM json_each(?)) AND session = ? ORDER BY token"  # noqa: S608 - text of our own
-    return _claims(db, [live_row(row) for row in db.execute(sql, (json_list(tokens), session))])
+    sql = f"{_SELECT} WHERE live.token IN (SELECT value FROM json_each(?)) AND live.session = ? ORDER BY live.token"  # noqa: S608 - text of our own
+    return _claims(db, db.execute(sql, (json_list(tokens), session)).fetchall())
 
 
 def of_session(db: sqlite3.Connection, session: str) -> list[Claim]:
-    return _claims(db, live_actions(db, session=session))
+    return _claims(db, db.execute(f"{_SELECT} WHERE live.session = ? ORDER BY live.token", (session,)).fetchall())
 
 
-def _claims(db: sqlite3.Connection, rows: Sequence[LiveRow]) -> list[Claim]:
-    seqs = sorted({row.task for row in rows})
-    if not seqs:
-        return []
-    views = {view.row.seq: view for view in task_views(db, seqs)}
-    sql = "SELECT task, payload FROM body WHERE task IN (SELECT value FROM json_each(?)) AND payload IS NOT NULL"
-    payloads: dict[int, bytes] = dict(db.execute(sql, (json_list(seqs),)).fetchall())
-    return [_claim(db, row, views[row.task], payloads.get(row.task)) for row in rows if row.task in views]
+def _claims(db: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> list[Claim]:
+    return [_claim(db, *row) for row in rows]
 
 
-def _claim(db: sqlite3.Connection, row: LiveRow, view: TaskView, payload: bytes | None) -> Claim:
-    spec = view.spec
-    announce = policytask.source_of(db, spec.announce)
+def _claim(
+    db: sqlite3.Connection, token: int, seq: int, task_id: str, attempt: int, slots: int, lease_ms: int, group: str,
+    name: str | None, queue: str, service: int, state: str, started_at: int | None, once: int, text: str,
+    payload: bytes | None,
+) -> Claim:  # fmt: skip
+    spec = decode_spec(text)
+    announce = None if spec.announce is None else policytask.source_of(db, spec.announce)
+    stop = spec.stop
     return Claim(
-        row.token,
-        row.task,
-        row.id,
-        row.attempt,
-        row.slots,
-        row.lease_ms,
-        spec.work,
-        row.grp,
-        row.name or spec.name or row.id,
-        row.queue,
-        payload,
-        spec.timeout_ms,
-        spec.stop.signal,
-        spec.stop.grace_ms,
-        service=bool(row.service),
-        once=bool(view.row.once),
-        stopping=row.state == "stopping",
-        begun=row.started_at is not None,
-        announce=announce,
-        task=None if announce is None else policytask.of_view(db, view),
-    )
+        token, seq, task_id, attempt, slots, lease_ms, spec.work, group, name or spec.name or task_id, queue, payload,
+        spec.timeout_ms, stop.signal, stop.grace_ms, service == 1, once == 1, state == "stopping",
+        started_at is not None, announce, None if announce is None else policytask.of_view(db, task_views(db, (seq,))[0]),
+    )  # fmt: skip

@@ -156,7 +156,10 @@ class _Round:
         least = min(shape.slots for shape in shapes.values())
 
         def could() -> bool:
-            return any(bid.could(least) for bid in self._bids)
+            for bid in self._bids:  # noqa: SIM110 - asked before each award; a generator would cost as much as the answer
+                if bid.could(least):
+                    return True
+            return False
 
         if view.settings.limit == 1:
             return HeadLane(view, room, self._holds, could, lambda: self._head(view, shapes))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Final
 
 from quvatlh.core import limits, tally
 from quvatlh.core.books import QueueState
@@ -16,6 +17,8 @@ from quvatlh.core.lines import flows
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
+
+_UNLIMITED: Final = frozenset({limits.NO_LIMIT})
 
 
 class Holds:
@@ -44,17 +47,17 @@ class Holds:
 
     def took(self, row: TaskRow, settings: QueueSettings, worker: str) -> None:
         """It counts as live, and for its flow."""
-        for scope, b in self._counted(row, worker):
-            self._live[scope, row.queue, b] = self.live(scope, row.queue, b) + 1
-        if row.counted_name is not None:
-            self._names.add(row.grp, row.counted_name, row.lim, 1)
+        live, queue = self._live, row.queue
+        live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + 1
+        live[tally.LIVE_WORKER, queue, worker] = self.live(tally.LIVE_WORKER, queue, worker) + 1
+        if row.key is not None:
+            live[tally.LIVE_KEY, queue, row.key] = self.live(tally.LIVE_KEY, queue, row.key) + 1
+        name = row.counted_name
+        if name is not None:
+            self._names.add(row.grp, name, row.lim, 1)
         if settings.discipline == FAIR:
             key = row.key or ""
             self.turns.serve(flows(row.queue), key, row.cost, settings.key_weights.get(key, 1))
-
-    def _counted(self, row: TaskRow, worker: str) -> list[tuple[str, str]]:
-        keyed = [] if row.key is None else [(tally.LIVE_KEY, row.key)]
-        return [(tally.LIVE, ""), (tally.LIVE_WORKER, worker), *keyed]
 
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""
@@ -109,6 +112,8 @@ class Holds:
         if name is None or (row.lim is None and not self._names.any()):
             return False
         counted = self._names.live(row.grp, name)
+        if row.lim is None and counted.keys() <= _UNLIMITED:  # nearly all that has a name
+            return False
         smallest = min((limit for limit, n in counted.items() if n > 0), default=limits.NO_LIMIT)
         return sum(counted.values()) >= min(smallest, row.lim or limits.NO_LIMIT)
 

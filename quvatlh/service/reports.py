@@ -20,7 +20,7 @@ from quvatlh.service.seat import Report, Seat
 
 START_S: Final = 0.1
 """A start is told at most so long after it."""
-BATCH_MAX: Final = 500
+BATCH_MAX: Final = 1000
 BATCH_BYTES_MAX: Final = 512 * 1024
 START_BYTES: Final = 30
 END_BYTES: Final = 200

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import combinations, product
 from typing import Any
 
 import msgspec
 import pytest
 
+from quvatlh.api import work as api_work
 from quvatlh.api.checks import Faults
 from quvatlh.api.work import check
 from quvatlh.core import work as native
@@ -123,3 +126,29 @@ def test_what_the_core_does_not_take_is_looked_at(given: dict[str, Any]) -> None
 def test_what_is_taken_is_run(given: Any, expected: dict[str, Any]) -> None:
     if expected.keys() & set(native.FORMS):
         assert native.native(msgspec.convert(check(given), Work)) == native.check(expected)
+
+
+PARTS: dict[str, list[Any]] = {
+    "python": ["a:b", "a.b:c.d", "a", "", None, 3, "x" * 2000 + ":a", "a:b "],
+    "args": [[], [1], None, False, (), "x", {}, [None] * 65, ["x" * 2000], ["x" * 70_000], 0],
+    "kwargs": [{}, None, {"a": 1}, [], 0, {"": 1}],
+    "environment": [None, "e"],
+}
+
+
+def test_a_call_that_is_taken_without_a_look_is_judged_as_by_a_look() -> None:
+    def judged(given: dict[str, Any], how: Callable[[Any], Any]) -> object:
+        try:
+            return how(given)
+        except ValueError as error:
+            return str(error)
+
+    def looked_at(given: dict[str, Any]) -> Any:
+        named = {name: value for name, value in given.items() if value is not None and value is not False}
+        return api_work._other(named, api_work._form(named))
+
+    for count in range(len(PARTS) + 1):
+        for names in combinations(PARTS, count):
+            for values in product(*(PARTS[name] for name in names)):
+                given = dict(zip(names, values, strict=True))
+                assert judged({**given}, check) == judged({**given}, looked_at), given

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from quvatlh.codec import Values
 from quvatlh.core import limits, model

@@ -50,6 +50,9 @@ class FakeRunner:
         error = RunError("exit", f"exit status {exit_code}") if exit_code else None
         self._finish(action_id, exit_code, None, error)
 
+    has_line = False
+    """Calls wait for slots."""
+
     @property
     def taken(self) -> int:
         return len(self._live)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from quvatlh.core.work import check
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, Executor, Life

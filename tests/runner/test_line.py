@@ -30,7 +30,7 @@ class Wire:
 
     def send(self, kind: str, *rest: Any) -> None:
         if kind == "finished":
-            self.said.append((kind, rest[0][0]))
+            self.said.append((kind, wire.finished_in(rest[0]).action_id))
         elif kind == "started":
             self.said.append((kind, rest[0]))
 
@@ -73,6 +73,24 @@ async def test_ends_do_not_wait_long_and_tell_of_their_start() -> None:
     await asyncio.sleep(0)
     runner.end("a")
     assert await link.until(2) == [("finished", "a"), ("started", "b")]
+
+
+async def test_ends_wait_for_company_while_calls_wait_for_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepers, "TELL_S", 3600)
+    keeper, runner, link = kept()
+    for name in "abc":
+        await asyncio.sleep(0)
+        runner.end(name)
+    await asyncio.sleep(0)
+    link.said.clear()
+    runner.has_line = True
+    runner.end("d")
+    keeper.start(ActionSpec("e", "t", 1, 5, "w1", TRUE, width=1, wait_s=60))
+    await asyncio.sleep(0)
+    assert link.said == []
+    runner.has_line = False
+    runner.end("e")
+    assert link.said == [("finished", "d"), ("finished", "e")], "the last of them: work is wanted soon"
 
 
 async def test_a_daemon_that_comes_anew_is_told_nothing_twice() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.ports import Unavailable
 from quvatlh.service import asks
+from quvatlh.service.auction import Auction
 from quvatlh.service.offers import CLOSES_S, TASKS_MAX
 from quvatlh.service.placing import weight
 from quvatlh.service.pool import Turn
@@ -240,6 +242,25 @@ async def test_short_tasks_are_claimed_ahead_only_as_far_as_they_will_soon_begin
         run_ms = stand.node.pace.run_ms("default")
         assert run_ms is not None
         assert len(stand.live()) == 1 + int(50 / run_ms)
+
+
+async def test_what_is_too_much_for_one_entry_goes_on_in_the_next_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[int] = []
+    real = Auction._begin
+
+    def begin(auction: Auction, proposal: Coroutine[Any, Any, None]) -> None:
+        real(auction, proposal)
+        under_way.append(len(auction._proposals))
+
+    monkeypatch.setattr(Auction, "_begin", begin)
+    monkeypatch.setattr("quvatlh.service.auction.AWARDS_MAX", 3)
+    async with one(tmp_path, slots=20) as stand:
+        await ready(stand)
+        await stand.many(20)
+        await stand.until(lambda: len(stand.live()) == 20)
+    assert under_way[:2] == [1, 2]
 
 
 async def test_claims_come_by_the_dozen_once_half_of_them_have_begun(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
@@ -214,7 +216,7 @@ class Keeper:
                 return
             self._line.popleft()
             self._begin(held)
-        if self._untold:  # a slot is about to be idle
+        if self._untold and not self._runner.has_line:  # a slot is about to be idle
             self._tell_untold()
 
     def _begin(self, held: Held) -> None:
@@ -319,7 +321,7 @@ class Keeper:
         link = self._link
         if link is None:
             return
-        if link.is_slow or self._line or self._untold:
+        if link.is_slow or self._line or self._untold or self._runner.has_line:
             self._untold[held.spec.id] = held
             if self._telling is None and not link.is_slow:
                 self._telling = self._loop.call_later(TELL_S, self._tell_untold)

@@ -56,6 +56,11 @@ class Written:
 class CallRun:
     """A carrier's run: also what Keeper asks about an action that goes on."""
 
+    __slots__ = (
+        "_bytes_max", "_directory", "_error", "_streams", "action", "at_s", "began_ms", "began_s", "bell", "child",
+        "has_slot", "inputs", "is_told", "kill_at_s", "outcome", "recalled_s", "wish",
+    )  # fmt: skip
+
     def __init__(self, action: ActionSpec, outputs_dir: str, output_bytes_max: int) -> None:
         self.action = action
         self.bell = Bell()

@@ -70,6 +70,10 @@ class PoolRunner:
         found = self._runs.get(action_id)
         return None if found is None else found[0]
 
+    @property
+    def has_line(self) -> bool:
+        return any(pool.waiting for pool in self._pools.values())
+
     def pool(self, environment: str) -> Pool:
         return self._pools[environment]
 
@@ -239,6 +243,8 @@ class PoolRunner:
 
     def _arm(self) -> None:
         """A tick when the next one may be of use; none when nobody waits for anything."""
+        if self._timer is not None and self._timer.when() - self._loop.time() <= BATCH_TICK_S:
+            return  # sooner is never wanted, and each call that starts asks
         after_s = self._next_s()
         if after_s is None or self._closed:
             return

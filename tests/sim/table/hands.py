@@ -198,6 +198,11 @@ class SimRunner:
     def taken(self) -> int:
         return sum(job.spec.slots for job in self._jobs.values())
 
+    @property
+    def has_line(self) -> bool:
+        """No calls here."""
+        return False
+
     def live(self) -> Collection[str]:
         return list(self._jobs)
 
