@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from quvatlh.api.access import ACCESS, BOUNDS
 from quvatlh.api.exchange import JSON, NDJSON, Route
 from quvatlh.api.params import Param
 from quvatlh.api.routes import ROUTES, params_of
@@ -245,9 +246,10 @@ SCHEMAS: Final[Mapping[str, Any]] = {
         }
     ),
     "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),
+    "NewToken": _answer(_TOKEN | {"secret": _TEXT}, ("name", "role", "queues", "groups", "secret")),
     "Tokens": _list("Token"),
     "Session": _answer(
-        {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "until": _TIME, "web": _TEXT},
+        {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "until": _TIME, "web": _TEXT, "may": _IDS},
     ),
     "Link": _answer({"url": _TEXT}),
     "History": _answer({"step": _TEXT, "from": _TIME, **dict.fromkeys(("counts", "waits", "tasks", "live"), _COLUMNS)}),
@@ -294,6 +296,7 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _operation_id(route),
         "summary": route.about,
+        "description": _who(route),
         "parameters": parameters,
         "responses": _responses(route),
     }
@@ -302,6 +305,14 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.open:
         operation["security"] = []
     return operation
+
+
+def _who(route: Route) -> str:
+    need = ACCESS[route.method, route.path]
+    if need.least == "open":
+        return "Needs no token."
+    least = "any" if need.least == "any" else f"{need.least} or more"
+    return f"Role: {least}. Scope: {BOUNDS[need.bound]}."
 
 
 def _operation_id(route: Route) -> str:

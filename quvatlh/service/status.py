@@ -1,4 +1,4 @@
-"""pool.Pool's reads of the node and the cluster: who is there, how it is, tokens, a backup."""
+"""pool.Pool's reads of the node and the cluster: who is there, how it is, a backup."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Final
 from quvatlh import ports
 from quvatlh.core import queries
 from quvatlh.ports import Entropy, Log, Member
-from quvatlh.service import records
 from quvatlh.service.answers import problem
-from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness, Rejected
+from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness
 from quvatlh.service.reads import Reads
 from quvatlh.service.reserve import Reserves
 from quvatlh.service.session import Session
@@ -129,15 +128,6 @@ class Status:
             "node": self._name,
             "nodes": nodes,
         }
-
-    async def tokens(self, call: Call) -> Sequence[Json]:
-        return [records.token(view) for view in await self._reads.read(call, lambda db: list(queries.tokens(db)))]
-
-    async def token(self, call: Call, name: str) -> Json:
-        for each in await self.tokens(call):
-            if each["name"] == name:
-                return each
-        raise Rejected("not_found", f"there is no token named {name}")
 
     async def backup(self, _call: Call) -> Backup:
         path = os.path.join(self._scratch, f"backup-{self._entropy.token(NAME_BYTES).hex()}")
