@@ -73,7 +73,7 @@ def _covers(wide: str, narrow: str) -> bool:
     for letter in narrow:
         stays = {place for place in places if wide[place : place + 1] == "*"}
         moves = {place + 1 for place in places if letter != "*" and wide[place : place + 1] in {"?", letter}}
-        places = stays | _reached(wide, moves)
+        places = _reached(wide, stays | moves)
     return len(wide) in places
 
 
