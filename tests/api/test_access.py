@@ -21,7 +21,7 @@ from tests.api.judged import Door, judged, secret_of
 
 DESIGN: Final = Path(access.__file__).parent / "DESIGN.md"
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
-MAY: Final = {
+MAY: Final[dict[str, set[str]]] = {
     "open": set(ROLES),
     "any": set(ROLES),
     "viewer": {"viewer", "producer", "operator", "admin"},

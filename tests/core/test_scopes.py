@@ -25,7 +25,7 @@ def meant(name: str, pattern: str) -> bool:
 
 def in_sql(name: str, patterns: list[str]) -> bool:
     where, values = of_column("name", patterns)
-    sql = f"SELECT count(*) FROM (SELECT ? AS name) WHERE {where}"  # noqa: S608 - text of our own
+    sql = f"SELECT count(*) FROM (SELECT ? AS name) WHERE {where}"
     return bool(sqlite3.connect(":memory:").execute(sql, (name, *values)).fetchone()[0])
 
 
@@ -56,7 +56,7 @@ def test_python_and_sql_mean_what_is_written(name: str, patterns: list[str]) -> 
         ("ma*", "x\nmail", False),
     ],
 )
-def test_what_people_may_write(pattern: str, name: str, is_in: bool) -> None:  # noqa: FBT001 - a row
+def test_what_people_may_write(pattern: str, name: str, is_in: bool) -> None:
     assert matches_any(name, [pattern]) == is_in
     assert in_sql(name, [pattern]) == is_in
 
@@ -106,6 +106,6 @@ def test_a_scope_needs_both_and_without_patterns_there_is_nothing_in_it() -> Non
     db.executemany("INSERT INTO task VALUES (?, ?)", places)
     for each in (scope, Scope(), Scope((), ("*",)), Scope(("*",), ()), Scope(("*",), ("b",))):
         where, values = condition(each)
-        found = db.execute(f"SELECT queue, grp FROM task WHERE {where}", values).fetchall()  # noqa: S608 - text of our own
+        found = db.execute(f"SELECT queue, grp FROM task WHERE {where}", values).fetchall()
         assert found == [place for place in places if each.has(*place)]
     assert [each.is_all for each in (Scope(), scope, Scope((), ("*",)))] == [True, False, False]
