@@ -66,7 +66,7 @@ async def test_no_report_is_taken_of_actions_of_other_queues(tmp_path: Path) -> 
         await stand.add(id="i", queue="images", work=PULL)
         (action,) = await claimed(stand, who=Principal("all", "worker"))
         for verb in ("renew", "progress", "finish", "fail"):
-            assert await say(stand, verb, action) == "stale_token"  # type: ignore[arg-type]
+            assert await say(stand, verb, action) == "stale_token"
         assert stand.peek("i") in {"claimed", "running"}
         assert await say(stand, "finish", action, Principal("all", "worker")) == ""
         for verb in ("finish", "fail"):
