@@ -170,6 +170,15 @@ _SLOT: Final = {
     "manual": {"type": "boolean"},
 }
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
+_OWN: Final = {
+    name: {"type": ["integer", "null"], "description": f"by the node's own word: {about}; null without an answer"}
+    for name, about in {
+        "term": "its term",
+        "index": "the last entry that it has applied",
+        "log_bytes": "its log on disk",
+        "snapshot_bytes": "its state on disk, which is what a snapshot is a copy of",
+    }.items()
+}
 _CLAIMED: Final = {
     "action": _TEXT,
     "token": _COUNT,
@@ -242,7 +251,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
             "term": _COUNT,
             "index": _COUNT,
             "node": _TEXT,
-            "nodes": {"type": "array", "items": _answer(_NODE | {"lag": {}})},
+            "nodes": {"type": "array", "items": _answer(_NODE | {"lag": {}} | _OWN)},
         }
     ),
     "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),

@@ -41,6 +41,7 @@ from quvatlh.service.reloading import Reloading
 from quvatlh.service.reserve import Reserve, Reserves, Room
 from quvatlh.service.schedules import Schedules
 from quvatlh.service.seats import Seats
+from quvatlh.service.sizes import Sizes
 from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
@@ -219,6 +220,7 @@ class Node:
             world.entropy,
             name=self._options.name,
             facts=world.facts,
+            sizes=Sizes(world.log, world.peers, self._state, world.facts.log_bytes),
             scratch=self._options.scratch,
             works=self._options.slots > 0,
         )

@@ -17,6 +17,7 @@ from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness
 from quvatlh.service.reads import Reads
 from quvatlh.service.reserve import Reserves
 from quvatlh.service.session import Session
+from quvatlh.service.sizes import Sizes
 from quvatlh.service.state import State
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -33,6 +34,8 @@ class LogFacts:
     """Why this node is in no cluster yet."""
     progress: Callable[[], Mapping[str, int]] = dict
     """As master: how far each other member is."""
+    log_bytes: Callable[[], int] = lambda: 0
+    """On this node's disk."""
 
 
 class Status:
@@ -47,6 +50,7 @@ class Status:
         *,
         name: str,
         facts: LogFacts,
+        sizes: Sizes,
         scratch: str,
         works: bool,
     ) -> None:
@@ -59,6 +63,7 @@ class Status:
         self._entropy = entropy
         self._name = name
         self._facts = facts
+        self._sizes = sizes
         self._scratch = scratch
         self._works = works
         self.stopping = False
@@ -110,8 +115,10 @@ class Status:
         role, membership = self._log.role, self._log.membership
         progress = self._facts.progress()
         index = self._log.applied_index
+        members = () if membership is None else (*membership.voters, *membership.learners)
+        told = await self._sizes.told([member.id for member in members])
         nodes = []
-        for member in () if membership is None else (*membership.voters, *membership.learners):
+        for member in members:
             assert membership is not None
             state = "up" if membership.is_voter(member.id) else "learner"
             if member.id in lost and member.id != self._log.node_id:
@@ -119,7 +126,7 @@ class Status:
             elif self._reserves.is_full(member.id):
                 state = "disk_full"
             lag = max(0, index - progress[member.id]) if member.id in progress else None
-            nodes.append(_node(member, state, lag))
+            nodes.append(_node(member, state, lag) | told[member.id])
         master = None if membership is None or role.master is None else membership.get(role.master)
         return {
             "master": None if master is None else master.name,

@@ -46,7 +46,10 @@ from tests.fakes.timetable import FakeTimetable
 from tests.fakes.watching import FakeWatching
 
 TOKEN = "the-token-of-these-tests"
-HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0}
+HERE = {
+    "name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0,
+    "term": 1, "index": 0, "log_bytes": 1_310_720, "snapshot_bytes": 98_304,
+}  # fmt: skip
 
 
 class FakePool(FakePull, FakeMarket, FakeTimetable):
