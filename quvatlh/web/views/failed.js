@@ -72,9 +72,9 @@ export default function failed(page) {
         { head: by()[0].toUpperCase() + by().slice(1), kind: "grow", cell: (group) => h("a", { class: "title", href: to(["failed"], { by: by(), open: open() === group.value ? undefined : group.value }), "aria-expanded": String(open() === group.value) }, open() === group.value ? "▾ " : "▸ ", group.value === null ? h("span", { class: "dim" }, "none") : own(group.value)) },
         { head: "Tasks", kind: "grow", cell: (group) => bar(group.count, most, count(group.count), "bad") },
         { head: "Last hour and before", kind: "hide", cell: (group) => spark(group.value) },
-        page.mayChange ? { head: "", kind: "", cell: (group) => (group.value === null ? null : h("div", { class: "actions" },
+        page.may("POST /v1/tasks/retry") ? { head: "", kind: "", cell: (group) => (group.value === null ? null : h("div", { class: "actions" },
           button("Retry", () => retry(group), { label: `Retry all of ${group.value}` }),
-          by() === "queue" ? button("Delete", () => purge(group), { kind: "danger", label: `Delete all of ${group.value}` }) : null)) } : null,
+          by() === "queue" && page.may("POST /v1/queues/{name}/purge") ? button("Delete", () => purge(group), { kind: "danger", label: `Delete all of ${group.value}` }) : null)) } : null,
       ].filter(Boolean), items, { key: (group) => String(group.value), caption: "Failed tasks in groups" }) : empty("Nothing has failed.", h("p", {}, "What fails for good is kept here, for 30 days unless its queue says otherwise."))),
       groups.data?.partial ? h("p", { class: "dim" }, "There are so many that only the youngest were counted.") : null,
       inside ? members() : null,
@@ -92,7 +92,7 @@ export default function failed(page) {
         { head: "Error", kind: "grow", cell: (task) => [h("strong", {}, own(task.error?.code)), " ", own(task.error?.text.slice(0, 300))] },
         { head: "Tries", kind: "num hide", cell: (task) => task.attempts },
         { head: "When", kind: "tight", cell: (task) => when(task.finished_at) },
-        page.mayChange ? { head: "", kind: "tight", cell: (task) => button("Retry", () => perform(page, "retry", { ids: [task.id] }, "this task"), { label: `Retry ${task.id}` }) } : null,
+        page.may("POST /v1/tasks/retry") ? { head: "", kind: "tight", cell: (task) => button("Retry", () => perform(page, "retry", { ids: [task.id] }, "this task"), { label: `Retry ${task.id}` }) } : null,
       ].filter(Boolean), inside.data.items, { key: (task) => task.id, caption: "Failed tasks of the group" }));
   }
 
