@@ -282,6 +282,25 @@ async def test_a_bulk_verb_stays_in_scope(door: Door) -> None:
     assert left["total"] == 1101
 
 
+async def test_a_bulk_verb_stays_in_scope_where_its_node_lags(tmp_path: Path) -> None:
+    async with judged_twice(tmp_path) as (first, second):
+        await first.token("ann", "operator", ("mail",))
+        await first.token("eve", "admin")
+        ids = list((await first.stand.many(1100, queue="mail")).ids)
+        (mirror,) = first.stand.mirrors
+        mirror.hold()
+        gone = {"ids": ids[:1000], "set": {"queue": "images"}}
+        await first.as_("eve", "POST", "/v1/tasks/update", gone)
+        late = proposed(mirror)
+        answer = await second.as_("ann", "POST", "/v1/tasks/delete", {"match": {"queue": "mail"}})
+        assert answer.status == 202
+        await first.stand.until(lambda: proposed(mirror) > late)
+        mirror.release()
+        await first.stand.until(lambda: first.stand.peek(ids[0]) == first.stand.peek(ids[999]) == "pending")
+        await first.stand.until(lambda: {first.stand.peek(each) for each in ids[1000:]} == {"deleted"})
+        assert (await first.get("eve", "/v1/tasks?queue=images&state=pending&limit=1"))["total"] == 1000
+
+
 async def test_balance_is_for_groups_in_scope_and_all_queues(door: Door) -> None:
     for name, scope, code in (
         ("ann", (("mail*",), ("a",)), "forbidden"),
