@@ -28,7 +28,7 @@ export default function cluster(page) {
   async function make() {
     const made = await ask({
       title: "New token", submit: "Make",
-      text: "Who has it may what its role says, on tasks whose queue and group match a pattern: * is any text, ? one character.",
+      text: "Who has it may do what its role says, to tasks whose queue and group match a pattern: * is any text, ? one character.",
       fields: [
         { name: "name", label: "Name" },
         { name: "role", label: "Role", kind: "choice", value: "viewer", options: Object.entries(ROLES).map(([name, words]) => [name, `${name}: ${words}`]) },
@@ -78,9 +78,9 @@ export default function cluster(page) {
       tokens && card("Tokens", { wide: true, more: page.may("POST /v1/tokens") ? button("New token", make) : null }, waiting(tokens) ?? table([
         { head: "Name", kind: "grow", cell: (token) => [own(token.name), token.name === page.session.name ? h("span", { class: "dim" }, " (you)") : null] },
         { head: "Role", cell: (token) => token.role },
-        { head: "Queues", kind: "hide", cell: (token) => token.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
-        { head: "Groups", kind: "hide", cell: (token) => token.groups.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
-        { head: "Made", kind: "tight", cell: (token) => when(token.created_at) },
+        { head: "Queues", cell: (token) => token.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
+        { head: "Groups", cell: (token) => token.groups.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
+        { head: "Made", kind: "tight hide", cell: (token) => when(token.created_at) },
         page.may("DELETE /v1/tokens/{name}") ? { head: "", kind: "tight", cell: (token) => button("Revoke", () => revoke(token), { kind: "danger", label: `Revoke ${token.name}` }) } : null,
       ].filter(Boolean), tokens.data.items, { caption: "Tokens" })),
     ];
