@@ -39,9 +39,9 @@ def filled(node: Program) -> Program:
         which = queue if group == "shop" else group
         node.add(id=f"{which}-1", queue=queue, group=group, tags=["never"], work={"command": ["true"]})
         node.add(id=f"{which}-2", queue=queue, group=group, retry={"attempts": 1}, work={"shell": "exit 3"})
-    rule = {"cron": "@daily", "task": {"queue": "mail", "group": "shop", "work": {"command": ["true"]}}}
-    node.ask("/v1/schedules/nightly", rule, method="PUT")
-    node.ask("/v1/schedules/others", rule | {"task": rule["task"] | {"queue": "images"}}, method="PUT")
+    for name, queue in (("nightly", "mail"), ("others", "images")):
+        task = {"queue": queue, "group": "shop", "work": {"command": ["true"]}}
+        node.ask(f"/v1/schedules/{name}", {"cron": "@daily", "task": task}, method="PUT")
     return node
 
 
