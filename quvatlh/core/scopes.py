@@ -100,9 +100,13 @@ def of_column(column: str, patterns: Sequence[str]) -> Condition:
         return "1", ()
     exact = [pattern for pattern in patterns if not _is_glob(pattern)]
     globs = [_escaped(pattern) for pattern in patterns if _is_glob(pattern)]
-    parts = [f"{column} IN (SELECT value FROM json_each(?))"] if exact else []  # noqa: S608 - text of our own
-    parts += [f"{column} GLOB ?"] * len(globs)
-    values = ([json_list(exact)] if exact else []) + globs
+    parts = [f"{column} GLOB ?"] * len(globs)
+    values = globs
+    if len(exact) == 1:
+        parts, values = [f"{column} = ?", *parts], [*exact, *values]
+    elif exact:
+        parts = [f"{column} IN (SELECT value FROM json_each(?))", *parts]  # noqa: S608 - text of our own
+        values = [json_list(exact), *values]
     return f"({' OR '.join(parts) or '0'})", tuple(values)
 
 
