@@ -44,6 +44,8 @@ ALIASES: Final[Mapping[str, str]] = {
 HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 JSON_HEADERS: Final = {"Content-Type": JSON, **HEADERS}
 DIGEST_BYTES: Final = 16
+NAME_CHARS_SHOWN: Final = 200
+"""Of a token's name, among the answers that are kept for it; who it is, its mark says."""
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -105,6 +107,8 @@ class Exchange:
     principal: Principal
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
+    farewell: Callable[[str], None] | None = None
+    """How an answer without end is ended, with a code that says why; None: it is cut off."""
 
     @property
     def pool(self) -> Pool:
@@ -125,7 +129,8 @@ class Exchange:
             raise Rejected("bad_request", "Idempotency-Key must be 1 to 128 visible ASCII characters")
         asked = "\0".join((*self.path.values(), "")).encode() + body
         digest = hashlib.blake2b(asked, digest_size=DIGEST_BYTES).digest()
-        return RequestKey(self.principal.name, f"{self.route.method} {self.route.path}", f"{given}{part}", digest)
+        whose = f"{self.principal.name[:NAME_CHARS_SHOWN]}:{self.principal.mark}"
+        return RequestKey(whose, f"{self.route.method} {self.route.path}", f"{given}{part}", digest)
 
     def content_type(self) -> str:
         """Of the body; Rejected when the route does not take it."""

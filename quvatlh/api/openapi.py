@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from quvatlh.api.access import ACCESS, BOUNDS
 from quvatlh.api.exchange import JSON, NDJSON, Route
 from quvatlh.api.params import Param
 from quvatlh.api.routes import ROUTES, params_of
@@ -169,6 +170,15 @@ _SLOT: Final = {
     "manual": {"type": "boolean"},
 }
 _NODE: Final = {name: {"type": ["string", "null"]} for name in ("name", "id", "peer", "http", "state")}
+_OWN: Final = {
+    name: {"type": ["integer", "null"], "description": f"by the node's own word: {about}; null without an answer"}
+    for name, about in {
+        "term": "its term",
+        "index": "the last entry that it has applied",
+        "log_bytes": "its log on disk",
+        "snapshot_bytes": "its state on disk, which is what a snapshot is a copy of",
+    }.items()
+}
 _CLAIMED: Final = {
     "action": _TEXT,
     "token": _COUNT,
@@ -257,13 +267,14 @@ SCHEMAS: Final[Mapping[str, Any]] = {
             "term": _COUNT,
             "index": _COUNT,
             "node": _TEXT,
-            "nodes": {"type": "array", "items": _answer(_NODE | {"lag": {}})},
+            "nodes": {"type": "array", "items": _answer(_NODE | {"lag": {}} | _OWN)},
         }
     ),
     "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),
+    "NewToken": _answer(_TOKEN | {"secret": _TEXT}, ("name", "role", "queues", "groups", "secret")),
     "Tokens": _list("Token"),
     "Session": _answer(
-        {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "until": _TIME, "web": _TEXT},
+        {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "until": _TIME, "web": _TEXT, "may": _IDS},
     ),
     "Link": _answer({"url": _TEXT}),
     "History": _answer({"step": _TEXT, "from": _TIME, **dict.fromkeys(("counts", "waits", "tasks", "live"), _COLUMNS)}),
@@ -310,6 +321,7 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _operation_id(route),
         "summary": route.about,
+        "description": _who(route),
         "parameters": parameters,
         "responses": _responses(route),
     }
@@ -318,6 +330,14 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.open:
         operation["security"] = []
     return operation
+
+
+def _who(route: Route) -> str:
+    need = ACCESS[route.method, route.path]
+    if need.least == "open":
+        return "Needs no token."
+    least = "any" if need.least == "any" else f"{need.least} or more"
+    return f"Role: {least}. Scope: {BOUNDS[need.bound]}."
 
 
 def _operation_id(route: Route) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from quvatlh.api.access import allowed
 from quvatlh.api.checks import matching
 from quvatlh.api.exchange import HEADERS, Exchange
 from quvatlh.api.formats import time_text
@@ -124,7 +125,7 @@ def _told(exchange: Exchange) -> Json:
     entry = exchange.shared.sessions.find(_cookie(exchange))
     until = None if entry is None else time_text(int(entry.until * 1000))
     scope: dict[str, Any] = {"queues": list(who.queues), "groups": list(who.groups)}
-    return {"name": who.name, "role": who.role, **scope, "until": until, "web": assets().digest}
+    return {"name": who.name, "role": who.role, **scope, "until": until, "web": assets().digest, "may": allowed(who)}
 
 
 def _digest(exchange: Exchange) -> bytes:

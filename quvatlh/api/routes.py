@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quvatlh.api import connect, events, market, meter, ops, pages, pull, queues, schedules, stream, views
+from quvatlh.api import connect, events, keys, market, meter, ops, pages, pull, queues, schedules, stream, views
 from quvatlh.api.checks import choice
 from quvatlh.api.exchange import Handler, Route
 from quvatlh.api.params import CONSISTENT, DEADLINE, FLAG, LIST_PARAMS, OFFSET, WAIT, Param, decoded
@@ -258,8 +258,18 @@ ROUTES: Final[Sequence[Route]] = (
         headers=views.BACKUP_HEADERS,
         streams=True,
     ),
-    _route("GET", "/v1/tokens", views.get_tokens, "Tokens, without their secrets", "Tokens"),
-    _route("GET", "/v1/tokens/{name}", views.get_token, "One token, without its secret", "Token"),
+    _route("GET", "/v1/tokens", keys.get_tokens, "Tokens, without their secrets", "Tokens"),
+    _route("GET", "/v1/tokens/{name}", keys.get_token, "One token, without its secret", "Token"),
+    Route(
+        "POST",
+        "/v1/tokens",
+        keys.post_token,
+        "Make a token; its secret is told once",
+        {201: "NewToken"},
+        {},
+        keys.TOKEN,
+    ),
+    _route("DELETE", "/v1/tokens/{name}", keys.delete_token, "Revoke a token, for good", "Deleted"),
     _route(
         "POST",
         "/v1/work/claim",

@@ -17,7 +17,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from quvatlh.api import openapi, problems
+from quvatlh.api import access, openapi, problems
 from quvatlh.api.exchange import Exchange, Route, Shared
 from quvatlh.api.formats import encode
 from quvatlh.api.guard import ANYBODY, Guard
@@ -27,7 +27,7 @@ from quvatlh.api.routes import Table
 from quvatlh.api.sessions import FIRST_LINK_S, Sessions
 from quvatlh.api.stream import Streams
 from quvatlh.config import address
-from quvatlh.service.pool import Broken, Pool, Problem, Rejected
+from quvatlh.service.pool import Broken, Pool, Problem, Rejected, Unavailable
 from quvatlh.service.tokens import hash_of
 
 Note = Callable[..., None]
@@ -40,6 +40,8 @@ KEEPALIVE_S: Final = 75.0
 LINGER_S: Final = 2.0
 """So long the rest of a refused body is read, so that the client sees the answer and not a reset."""
 STOP_S: Final = 5.0
+JUDGED_EACH_S: Final = 0.5
+"""So long at most a token that was revoked, or narrowed, goes on where it had begun."""
 NOWHERE: Final = "(none)"
 """The route, in numbers, of what leads nowhere."""
 
@@ -72,6 +74,7 @@ class Server:
         note: Note | None = None,
         on_broken: Callable[[BaseException], None] = lambda _: None,
         streams: Streams | None = None,
+        judged_each_s: float = JUDGED_EACH_S,
     ) -> None:
         self._options = options
         self._table = Table()
@@ -85,6 +88,9 @@ class Server:
         self._web: _WebServer | None = None
         self._listener: asyncio.Server | None = None
         self._stopping = False
+        self._under_way: set[_Answering] = set()
+        self._judged_each_s = judged_each_s
+        self._judging: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
         """Listen; the bound host:port. ListenRefused when that cannot be."""
@@ -98,6 +104,7 @@ class Server:
             raise ListenRefused(
                 f"http.listen: cannot listen at {self._options.listen}: {error.strerror or error}"
             ) from None
+        self._judging = loop.create_task(self._judge_again())
         bound = self._listener.sockets[0].getsockname()
         self.sessions.placed(bound[1], secure=context is not None)
         return f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
@@ -115,6 +122,9 @@ class Server:
         if self._web is not None:
             self._web.pre_shutdown()
             await self._web.shutdown(grace_s)
+        if self._judging is not None:
+            self._judging.cancel()
+            await asyncio.gather(self._judging, return_exceptions=True)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         started = asyncio.get_running_loop().time()
@@ -124,10 +134,15 @@ class Server:
         except Problem as problem:
             response = self._problem(answering, problem)
         except (ConnectionError, asyncio.CancelledError):
-            self._count(answering, 499, started)
-            raise
+            if answering.no_more is None:
+                self._count(answering, 499, started)
+                raise
+            answering.uncancel()
+            response = self._problem(answering, answering.no_more)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the node stops
             response = self._problem(answering, Broken(self._broken(error)))
+        finally:
+            self._under_way.discard(answering)
         self._count(answering, response.status, started)
         return response
 
@@ -142,8 +157,28 @@ class Server:
             answering.principal = self._guard.principal(method, request.headers)
         if route is None:
             raise self._nowhere(answering, path, routes.keys())
+        access.check(route, answering.principal, parts)
         given = parse(query, self._table.params[route.method, route.path]) if query else {}
-        return await route.handler(Exchange(request, route, self.shared, answering.principal, parts, given))
+        answering.exchange = Exchange(request, route, self.shared, answering.principal, parts, given)
+        if not route.open:
+            self._under_way.add(answering)
+        return await route.handler(answering.exchange)
+
+    async def _judge_again(self) -> None:
+        """What lasts (streams, waits, workers' lines) ends soon after its token, or after what that token may."""
+        while True:
+            await asyncio.sleep(self._judged_each_s)
+            for answering in list(self._under_way):
+                try:
+                    principal = self._guard.principal(answering.request.method, answering.request.headers)
+                except Unavailable:  # this node cannot say: what was judged before stands
+                    continue
+                except Rejected as problem:
+                    answering.end(problem)
+                    continue
+                if principal != answering.principal:
+                    words = f"what token {principal.name} may do was changed meanwhile: ask again"
+                    answering.end(Rejected("forbidden", words))
 
     def _nowhere(self, answering: _Answering, path: str, methods: Any) -> Rejected:
         """The closed list has no code for a wrong method; `Allow` tells it from a wrong path."""
@@ -188,13 +223,30 @@ class Server:
 class _Answering:
     """What becomes known of a request on its way, for the numbers and the log."""
 
-    __slots__ = ("allow", "principal", "request", "route")
+    __slots__ = ("allow", "exchange", "no_more", "principal", "request", "route", "task")
 
     def __init__(self, request: web.BaseRequest) -> None:
         self.request = request
         self.route: Route | None = None
         self.principal = ANYBODY
         self.allow = ""
+        self.exchange: Exchange | None = None
+        self.no_more: Problem | None = None
+        """Why it was ended before it had its answer."""
+        self.task = asyncio.current_task()
+
+    def end(self, why: Problem) -> None:
+        if self.no_more is not None or self.exchange is None or self.task is None:
+            return
+        if self.exchange.farewell is not None:
+            self.exchange.farewell(why.code)
+            return
+        self.no_more = why
+        self.task.cancel()
+
+    def uncancel(self) -> None:
+        if self.task is not None:
+            self.task.uncancel()
 
 
 _LIMITS: Final[dict[str, Any]] = {

@@ -136,6 +136,7 @@ async def stream(exchange: Exchange) -> web.StreamResponse:
     frames = await _frames(exchange)
     buffer = Buffer(streams.buffer_bytes_max)
     streams.open.add(buffer)
+    exchange.farewell = buffer.end
     pump = asyncio.create_task(_pump(exchange, frames, buffer))
     try:
         response = await exchange.start(TYPE)

@@ -1,4 +1,4 @@
-"""The handlers of tasks, cluster and tokens: from a checked request to one call of the pool, and its answer's shape."""
+"""The handlers of tasks and cluster: from a checked request to one call of the pool, and its answer's shape."""
 
 from __future__ import annotations
 
@@ -132,15 +132,6 @@ async def get_backup(exchange: Exchange) -> web.StreamResponse:
     name = f'attachment; filename="quvatlh-{backup.index}.backup"'
     headers = {"Quvatlh-Index": str(backup.index), "Content-Disposition": name}
     return await _send(exchange, backup.chunks, BYTES, headers, backup.size_bytes)
-
-
-async def get_tokens(exchange: Exchange) -> web.StreamResponse:
-    tokens = await exchange.pool.tokens(exchange.call())
-    return exchange.answer({"items": shapes.wire(tokens), "next": None, "total": len(tokens)})
-
-
-async def get_token(exchange: Exchange) -> web.StreamResponse:
-    return exchange.answer(shapes.wire(await exchange.pool.token(exchange.call(), exchange.path["name"])))
 
 
 def task_id(exchange: Exchange) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from quvatlh.cli.lazy import NearGroup
-from quvatlh.cli.printing import GAP, Table, count, plain, print_json, say
+from quvatlh.cli.printing import GAP, Table, count, plain, print_json, say, size
 from quvatlh.cli.progress import progress
 from quvatlh.cli.restore import restore
 from quvatlh.cli.session import Session, speaks_http
@@ -88,7 +88,7 @@ def _print_cluster(session: Session, found: Json) -> None:
     master = found.get("master")
     leads = f"master {plain(master)}" if master else click.style("no master", fg="red")
     click.echo(f"{leads}, term {found['term']}, log index {found['index']:,}, as node {plain(found['node'])} sees it")
-    heads: list[str] = ["NODE", "STATE", "LAG", "ID", "PEER", "HTTP"]
+    heads: list[str] = ["NODE", "STATE", "LAG", "LOG", "SNAPSHOT", "ID", "PEER", "HTTP"]
     rows = [_row(node, master) for node in found["nodes"]]
     width = sum(max(len(cell) for cell in column) + len(GAP) for column in zip(heads, *rows, strict=True))
     if session.around.columns is not None and width - len(GAP) > session.around.columns:
@@ -103,6 +103,8 @@ def _row(node: Json, master: str | None) -> list[str]:
         f"{node.get('name') or '-'}{mark}",
         node.get("state") or "-",
         "-" if lag is None else f"{lag:,}",
+        size(node.get("log_bytes")),
+        size(node.get("snapshot_bytes")),
         node["id"],
         node.get("peer") or "-",
         node.get("http") or "-",

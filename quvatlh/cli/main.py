@@ -32,7 +32,7 @@ COMMANDS = {
     "cluster": ("quvatlh.cli.cluster:cluster", "Nodes, backup and restore."),
     "top": ("quvatlh.cli.top:top", "Watch it all in the terminal."),
     "open": ("quvatlh.cli.open:open_", "Open the dashboard in a browser."),
-    "token": ("quvatlh.cli.token:token", "The token that commands use."),
+    "token": ("quvatlh.cli.token:token", "Tokens: the one that commands use; others made, listed, revoked."),
     "config": ("quvatlh.cli.configs:config", "Look at configurations."),
     "completion": ("quvatlh.cli.completion:completion", "Print the completion script of a shell."),
 }

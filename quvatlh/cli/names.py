@@ -20,7 +20,7 @@ COMPLETION_S = 1.0
 QUEUES_MAX = 1000
 """So many of them are looked through: one page."""
 
-Kind = Literal["workers", "policies", "queues", "classes", "schedules"]
+Kind = Literal["workers", "policies", "queues", "classes", "schedules", "tokens"]
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -33,6 +33,7 @@ async def names(client: Client, kind: Kind) -> list[str]:
             "policies": client.policies,
             "classes": client.classes,
             "schedules": client.schedules,
+            "tokens": client.tokens,
         }
         listed = await ask[kind]()
     return [each["name"] for each in listed]

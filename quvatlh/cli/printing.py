@@ -177,6 +177,18 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def size(number: int | None) -> str:
+    """Of bytes."""
+    if number is None:
+        return "-"
+    value, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+
+
 def say(text: str) -> None:
     """Beside the output: to standard error."""
     click.echo(text, err=True)

@@ -363,6 +363,18 @@ class Client:
     async def tokens(self) -> list[Json]:
         return await self._items("/v1/tokens")
 
+    async def token(self, name: str) -> Json:
+        """`{name, role, queues, groups, created_at}`"""
+        return await self._read(_path("/v1/tokens", name), {})
+
+    async def add_token(self, given: Mapping[str, Any]) -> Json:
+        """`{name, role, queues?, groups?}` -> as `token`, with its `secret`, which nobody is told again. Without a key: whose
+        answer was lost revokes it and makes another."""
+        return await self._http.ask(Request("POST", "/v1/tokens", body=msgspec.json.encode(given)), _value)
+
+    async def revoke_token(self, name: str) -> None:
+        await self._write("DELETE", _path("/v1/tokens", name), None, None)
+
     # --- inside ---
 
     async def _read(self, path: str, query: Mapping[str, object], *, wait_s: float = 0.0) -> Json:

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from quvatlh.core.model import Id, Name, TaskState, Text, TimeMs
 from quvatlh.core.rows import json_list
+from quvatlh.core.scopes import Condition, Scope, of_column
+from quvatlh.core.scopes import condition as in_scope
 
 
 class TaskFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +36,8 @@ class TaskFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at_before: TimeMs | None = None
     finished_after: TimeMs | None = None
     finished_before: TimeMs | None = None
+    scope: Scope | None = None
+    """Of who asks, and nobody's to write: what is outside of it is not there."""
 
     @property
     def is_empty(self) -> bool:
@@ -41,8 +45,10 @@ class TaskFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether the counters know how many: only state and queue are named."""
-        return self == TaskFilter(state=self.state, queue=self.queue)
+        """Whether the counters know how many: only state and queue are named, and no group is out of scope."""
+        if self.scope is not None and not self.scope.has_all_groups:
+            return False
+        return self == TaskFilter(state=self.state, queue=self.queue, scope=self.scope)
 
 
 _EQUAL: Final = {"queue": "queue = ?", "group": "grp = ?", "name": "coalesce(name, id) = ?", "key": "key = ?",
@@ -60,8 +66,6 @@ _TAG: Final = "shape IN (SELECT shape.id FROM shape, json_each(shape.body, '$.ta
 _TEXT: Final = """(instr(lower(id || char(10) || coalesce(name, '') || char(10) || coalesce(key, '') || char(10)
     || coalesce(error_text, '') || char(10) || coalesce(spec, '')), ?) > 0
     OR (spec IS NULL AND instr(lower((SELECT spec FROM body WHERE task = seq)), ?) > 0))"""
-
-Condition = tuple[str, tuple[object, ...]]
 
 
 def condition(wanted: TaskFilter) -> Condition:
@@ -87,16 +91,28 @@ def condition(wanted: TaskFilter) -> Condition:
         parts.append(_TEXT)
         text = _ascii_lower(wanted.q)
         values += [text, text]
+    if wanted.scope is not None:
+        sql, its = in_scope(wanted.scope)
+        parts.append(sql)
+        values += its
     return " AND ".join(parts) or "1", tuple(values)
 
 
 def known_counts(db: sqlite3.Connection, wanted: TaskFilter, by: str) -> dict[str | None, int]:
     """By state or queue, of a filter that `is_counted`."""
     column = "b" if by == "state" else "a"
-    sql = f"SELECT {column}, sum(n) FROM tally WHERE scope = 'state' AND a = coalesce(?, a) "  # noqa: S608 - text of our own
+    of_queue, values = queues(wanted, "a")
+    sql = f"SELECT {column}, sum(n) FROM tally WHERE scope = 'state' AND {of_queue} "  # noqa: S608 - text of our own
     sql += "AND (? = '[]' OR b IN (SELECT value FROM json_each(?))) GROUP BY 1"
     states = json_list(wanted.state)
-    return dict(db.execute(sql, (wanted.queue, states, states)).fetchall())
+    return dict(db.execute(sql, (*values, states, states)).fetchall())
+
+
+def queues(wanted: TaskFilter, column: str) -> Condition:
+    """The queues that may be meant: for small indexes and counters, which know nothing else."""
+    named = ("1", ()) if wanted.queue is None else (f"{column} = ?", (wanted.queue,))
+    scoped = ("1", ()) if wanted.scope is None else of_column(column, wanted.scope.queues)
+    return f"{named[0]} AND {scoped[0]}", (*named[1], *scoped[1])
 
 
 def _ascii_lower(text: str) -> str:

@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from quvatlh.core import limits
-from quvatlh.core.filters import Condition, TaskFilter, condition, known_counts
+from quvatlh.core.filters import TaskFilter, condition, known_counts, queues
 from quvatlh.core.model import FINISHED
 from quvatlh.core.queries import task_views
 from quvatlh.core.rows import json_list
+from quvatlh.core.scopes import Condition
 from quvatlh.core.views import Page
 
 SORTS: Final = ("created_at", "at", "finished_at", "priority")
@@ -134,8 +135,8 @@ def _streams(db: sqlite3.Connection, wanted: TaskFilter, field: str) -> list[_St
         return [_Stream("seq", _created_range(db, wanted), arrival=True)]
     if field == "at":
         return [_Stream("created_at", "at IS NULL", arrival=True), _Stream("at", "at IS NOT NULL")]
-    sql = "SELECT a, b FROM tally WHERE scope = 'kept'" + ("" if wanted.queue is None else " AND a = ?")  # noqa: S608 - text of our own
-    ranges = db.execute(sql, () if wanted.queue is None else (wanted.queue,)).fetchall()
+    of_queue, values = queues(wanted, "a")
+    ranges = db.execute(f"SELECT a, b FROM tally WHERE scope = 'kept' AND {of_queue}", values).fetchall()  # noqa: S608 - text of our own
     kept_for = _kept_for(wanted)
     ended = "queue = ? AND kept = ?" + _ended_range(wanted)
     return [_Stream("finished_at", ended, each) for each in ranges if each[1] in kept_for]
@@ -251,9 +252,7 @@ def _gathered(db: sqlite3.Connection, wanted: TaskFilter) -> str | None:
         return f"SELECT seq FROM task WHERE id IN (SELECT value FROM json_each({_quoted(json_list(wanted.id))}))"  # noqa: S608 - text of our own
     if not wanted.state:
         return None
-    queue = None if wanted.queue is None else _quoted(wanted.queue)
-    of_queue = "" if queue is None else f" AND queue = {queue}"
-    a = "" if queue is None else f" AND a = {queue}"
+    of_queue, a = (f" AND {_inline(queues(wanted, column))}" for column in ("queue", "a"))
     states = set(wanted.state)
     sources: list[tuple[str, str]] = []
     if states & {"claimed", "running", "pending"}:
@@ -273,6 +272,12 @@ def _gathered(db: sqlite3.Connection, wanted: TaskFilter) -> str | None:
 
 def _tallied(db: sqlite3.Connection, where: str) -> int:
     return int(db.execute(f"SELECT coalesce(sum(n), 0) FROM tally WHERE {where}").fetchone()[0])  # noqa: S608 - text of our own
+
+
+def _inline(matching: Condition) -> str:
+    """With its values in it, which are text."""
+    first, *rest = matching[0].split("?")
+    return first + "".join(f"{_quoted(str(value))}{part}" for value, part in zip(matching[1], rest, strict=True))
 
 
 def _quoted(text: str) -> str:

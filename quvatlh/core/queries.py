@@ -12,6 +12,8 @@ from quvatlh.core import limits
 from quvatlh.core.books import QueueState, Shape
 from quvatlh.core.model import HtbClass, QueueSettings, ScheduleSpec, TokenScope, WorkerFacts
 from quvatlh.core.rows import LIVE_SELECT, TASK_SELECT, LiveRow, TaskRow, decode_spec, json_list, live_row, task_row
+from quvatlh.core.scopes import Scope, of_column
+from quvatlh.core.scopes import condition as in_scope
 from quvatlh.core.views import (
     ActionView,
     AnnouncementView,
@@ -120,14 +122,17 @@ def live_actions(db: sqlite3.Connection, worker: str | None = None, session: str
     return [live_row(row) for row in db.execute(sql, (worker, session))]
 
 
-def announcements(db: sqlite3.Connection, group: str | None = None) -> list[AnnouncementView]:
-    sql = f"{LIVE_SELECT} WHERE announcement IS NOT NULL AND grp = coalesce(?, grp) ORDER BY token"
+def announcements(
+    db: sqlite3.Connection, group: str | None = None, scope: Scope | None = None
+) -> list[AnnouncementView]:
+    where, values = ("1", ()) if scope is None else in_scope(scope)
+    sql = f"{LIVE_SELECT} WHERE announcement IS NOT NULL AND grp = coalesce(?, grp) AND {where} ORDER BY token"
     return [
         AnnouncementView(
             live.id, action_id(live.token), live.grp, _name(db, live), live.worker,
             live.started_at or live.awarded_at, _json(live.announcement) or {},
         )
-        for live in map(live_row, db.execute(sql, (group,)))
+        for live in map(live_row, db.execute(sql, (group, *values)))
     ]  # fmt: skip
 
 
@@ -195,14 +200,16 @@ def queues(db: sqlite3.Connection, now_ms: int, name: str | None = None) -> list
     return [_queue(db, row, counts.get(row[0], {}), now_ms) for row in rows]
 
 
-def queue_names(db: sqlite3.Connection, after: str, limit: int) -> list[str]:
+def queue_names(db: sqlite3.Connection, after: str, limit: int, patterns: Sequence[str] = ("*",)) -> list[str]:
     """Some of a list, in order."""
-    rows = db.execute("SELECT name FROM queue WHERE name > ? ORDER BY name LIMIT ?", (after, limit))
-    return [row[0] for row in rows]
+    where, values = of_column("name", patterns)
+    sql = f"SELECT name FROM queue WHERE name > ? AND {where} ORDER BY name LIMIT ?"  # noqa: S608 - text of our own
+    return [row[0] for row in db.execute(sql, (after, *values, limit))]
 
 
-def count_queues(db: sqlite3.Connection) -> int:
-    return int(db.execute("SELECT count(*) FROM queue").fetchone()[0])
+def count_queues(db: sqlite3.Connection, patterns: Sequence[str] = ("*",)) -> int:
+    where, values = of_column("name", patterns)
+    return int(db.execute(f"SELECT count(*) FROM queue WHERE {where}", values).fetchone()[0])  # noqa: S608 - text of our own
 
 
 def fullest_queues(db: sqlite3.Connection, now_ms: int, at_most: int) -> tuple[list[QueueView], dict[str, int]]:

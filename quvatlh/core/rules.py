@@ -76,6 +76,7 @@ class TableRules:
             answered = requests.answered(item.request)
             if answered is not None:
                 return Outcome(answered if isinstance(answered, Rejection) else self._codec.decode_answer(answered))
+        unit.scope = item.scope
         result = VERBS[type(item.command)](unit, item.command)
         if item.request is not None and not _is_nothing(result):
             requests.remember(item.request, self._codec.encode_answer(result))

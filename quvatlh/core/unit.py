@@ -29,6 +29,7 @@ from quvatlh.core.rows import (
     live_row,
     task_row,
 )
+from quvatlh.core.scopes import Scope
 from quvatlh.core.turns import Turns
 
 
@@ -58,6 +59,8 @@ class Unit:
         self.db = db
         self.index = index
         self.now = now
+        self.scope: Scope | None = None
+        """Of who asked for the item that is carried out."""
         self.tally = tally.Tally(db)
         self.names = tally.NameTally(db)
         self.queues = Queues(db)
@@ -122,6 +125,13 @@ class Unit:
         self.flush_tasks()
         sql = f"{TASK_SELECT} WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
         return {row[1]: task_row(row) for row in self.db.execute(sql, (json_list(ids),))}
+
+    def tasks_in_scope(self, ids: Sequence[str]) -> dict[str, TaskRow]:
+        """As who asked may see them."""
+        found, scope = self.tasks_by_id(ids), self.scope
+        if scope is None:
+            return found
+        return {name: task for name, task in found.items() if scope.has(task.queue, task.grp)}
 
     def select_tasks(self, where: str, *values: object) -> list[TaskRow]:
         """`where` is text of our own."""

@@ -15,6 +15,7 @@ from quvatlh.core import limits
 from quvatlh.core.commands import AnyCommand, Request
 from quvatlh.core.model import Id, Name, Serial, SpanMs, TaskSpec, TimeMs, WorkerFacts
 from quvatlh.core.results import Answer
+from quvatlh.core.scopes import Scope
 from quvatlh.ports import Word
 
 VERSION = 1
@@ -88,6 +89,8 @@ class Ask(Struct, frozen=True, array_like=True):
     wish: Wish
     request: Request | None
     deadline_s: float
+    scope: Scope | None = None
+    """Of who wishes, judged where he came in; what it means for tasks is decided as the entry is applied."""
 
 
 class Told(Struct, frozen=True, array_like=True, tag="told"):

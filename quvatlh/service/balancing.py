@@ -6,8 +6,9 @@ import asyncio
 from typing import Final
 
 from quvatlh import ports
+from quvatlh.core.rejections import FieldError
 from quvatlh.ports import Log, LogError, Peers
-from quvatlh.service import asks
+from quvatlh.service import asks, scoping
 from quvatlh.service.answers import problem
 from quvatlh.service.balance import Balancer
 from quvatlh.service.pool import Balanced, Call, Rejected
@@ -24,7 +25,9 @@ class Balancing:
         peers.handle(KIND, self._asked)
 
     async def balance(self, call: Call, group: str, most: int | None, *, dry_run: bool) -> Balanced:
-        """Asked twice it plans twice: the second plan has what the first has left."""
+        """Asked twice it plans twice: the second plan has what the first has left. It moves actions of whatever queue, so
+        it is not for tokens of some."""
+        _check(call, group)
         loop = asyncio.get_running_loop()
         ends = loop.time() + call.deadline_ms / 1000
         while True:
@@ -65,3 +68,15 @@ class Balancing:
         except ports.Unavailable as error:
             answer = asks.BalanceAnswer((), None, asks.No("unavailable", error.code, error.detail))
         return asks.BALANCE_ANSWER.encode(answer)
+
+
+def _check(call: Call, group: str) -> None:
+    scope = call.principal.scope
+    if scope is None:
+        return
+    if not scope.has_group(group):
+        text = f"{group} is none of this token's groups, {scoping.listed(scope.groups)}"
+        raise scoping.refused(call.principal, [FieldError("group", text)])
+    if not scope.has_all_queues:
+        text = f"moves actions of any queue; this token is for queues {scoping.listed(scope.queues)}"
+        raise scoping.refused(call.principal, [FieldError("group", text)])

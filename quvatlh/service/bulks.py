@@ -112,7 +112,9 @@ class Bulks:
             progress.matched = seen if cursor is None else max(progress.matched, seen)
             while ids:
                 try:
-                    written = await self._door.write(asks.Do(verb(ids)), STEP_S, self._door.request_id())
+                    written = await self._door.write(
+                        asks.Do(verb(ids)), STEP_S, self._door.request_id(), call.principal.scope
+                    )
                 except Refusal:
                     break
                 except LogError as error:

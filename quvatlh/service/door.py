@@ -17,6 +17,7 @@ from quvatlh.codec import Values
 from quvatlh.core import commands as c
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Answer, Ok, Outcome
+from quvatlh.core.scopes import Scope
 from quvatlh.ports import Clock, Entropy, Log, LogError, Member, Peers, Refused, Role, Unavailable, Unknown
 from quvatlh.service import asks
 from quvatlh.service.stamps import Stamps
@@ -80,10 +81,12 @@ class Door:
 
     # --- for whoever wants something ---
 
-    async def write(self, wish: asks.Wish, deadline_s: float, request: c.Request | None = None) -> Written:
+    async def write(
+        self, wish: asks.Wish, deadline_s: float, request: c.Request | None = None, scope: Scope | None = None
+    ) -> Written:
         """Done, and applied here; what a Refusal is about can be seen here too. A LogError, or Refusal."""
         ends = _now() + deadline_s
-        written = await self._at_master(wish, ends, request)
+        written = await self._at_master(wish, ends, request, scope)
         if self._log.applied_index < written.index:
             try:
                 await self._log.wait_applied(written.index, deadline=max(0.0, ends - _now()))
@@ -120,7 +123,9 @@ class Door:
 
     # --- to the master, again and again ---
 
-    async def _at_master(self, wish: asks.Wish, ends: float, request: c.Request | None) -> Written:
+    async def _at_master(
+        self, wish: asks.Wish, ends: float, request: c.Request | None, scope: Scope | None = None
+    ) -> Written:
         doubt: Unknown | None = None
         while True:
             left_s = ends - _now()
@@ -130,7 +135,7 @@ class Door:
                     raise Unavailable("the node is stopping", "stopping")
                 if left_s <= 0:
                     raise Unavailable("no master has answered in time")
-                return await self._try(asks.Ask(wish, request, left_s))
+                return await self._try(asks.Ask(wish, request, left_s, scope))
             except Unavailable as error:
                 if left_s <= 0 or self._stopping or error.code in {"disk_full", "busy"}:
                     raise doubt or error from None
@@ -180,8 +185,8 @@ class Door:
         if isinstance(wish, asks.AddTasks):
             tasks = self._new_tasks(wish)
             with self.at_once(tasks) as awards:
-                return await self._propose(c.Item(c.Add(tasks, awards), ask.request), deadline_s)
-        return await self._propose(c.Item(self._command(wish), ask.request), deadline_s)
+                return await self._propose(c.Item(c.Add(tasks, awards), ask.request, ask.scope), deadline_s)
+        return await self._propose(c.Item(self._command(wish), ask.request, ask.scope), deadline_s)
 
     def _command(self, wish: asks.Open | asks.Do | asks.RunSchedule) -> c.AnyCommand:
         """With all that chance, a clock or the master's own knowledge decides."""

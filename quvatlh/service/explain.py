@@ -11,7 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from quvatlh.core import market, queries
+from quvatlh.core.rows import json_list
+from quvatlh.core.scopes import Scope, condition
 from quvatlh.core.views import ExplainFacts, WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
 from quvatlh.service import asks
@@ -20,11 +24,13 @@ from quvatlh.service.offers import Book
 from quvatlh.service.placing import unfit
 from quvatlh.service.pool import Call, Json
 from quvatlh.service.presence import Presence
-from quvatlh.service.reads import Reads
+from quvatlh.service.reads import Reads, is_seen
 from quvatlh.service.state import State
 
 KIND: Final = "heard"
 ASK_S: Final = 1.0
+UNNAMED: Final = "a task out of your scope"
+"""In place of its id, which no id can be."""
 NAMED_MAX: Final = 5
 """Holders that the text names; the list has more."""
 _WORDS: Final = {"no_bid": "does not want it", "failed": "failed", "overran": "overran", "marked": "is not asked"}
@@ -76,9 +82,10 @@ class Explain:
 
     async def explain(self, call: Call, task_id: str) -> Json:
         now_ms = max(self._clock.wall_ms(), self._state.time_ms)
-        facts, workers, busy = await self._reads.read(call, lambda db: _read(db, task_id, now_ms))
-        if facts is None:
-            raise await self._reads.unknown(task_id)
+        scope = call.principal.scope
+        facts, workers, busy = await self._reads.read(call, lambda db: _read(db, task_id, now_ms, scope))
+        if facts is None or not is_seen(call, facts.task):
+            raise await self._reads.unknown(call, task_id)
         row = facts.task.row
         waits = bool(row.ready) or row.due_at is not None
         heard = await self._heard(row.seq, row.queue) if waits else asks.HeardAnswer({})
@@ -89,7 +96,7 @@ class Explain:
             "reason": reason,
             "text": _text(facts, reason, said, now_ms),
             "position": facts.position,
-            "holders": list(facts.holders),
+            "holders": [each for each in facts.holders if each != UNNAMED],
             "workers": [each._asdict() for each in said],
             "eta": self._eta(facts, said, workers, now_ms),
         }
@@ -130,12 +137,17 @@ class Explain:
 
 
 def _read(
-    db: sqlite3.Connection, task_id: str, now_ms: int
+    db: sqlite3.Connection, task_id: str, now_ms: int, scope: Scope | None
 ) -> tuple[ExplainFacts | None, Sequence[WorkerView], Mapping[str, int]]:
-    """With all workers, and how many live actions each has of the task's queue."""
+    """With all workers, and how many live actions each has of the task's queue. Holders out of scope have no names."""
     facts = market.explain_facts(db, task_id, now_ms)
     if facts is None:
         return None, (), {}
+    if scope is not None and facts.holders:
+        where, values = condition(scope)
+        sql = f"SELECT id FROM task WHERE id IN (SELECT value FROM json_each(?)) AND {where}"  # noqa: S608 - text of our own
+        seen = {row[0] for row in db.execute(sql, (json_list(facts.holders), *values))}
+        facts = structs.replace(facts, holders=tuple(each if each in seen else UNNAMED for each in facts.holders))
     sql = "SELECT b, n FROM tally WHERE scope = 'live_worker' AND a = ?"
     return facts, queries.workers(db), dict(db.execute(sql, (facts.task.row.queue,)).fetchall())
 

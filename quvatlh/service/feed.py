@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from quvatlh.core.events import PUBLIC, Event
 from quvatlh.core.results import Diverged, Outcome
+from quvatlh.core.scopes import Scope
 from quvatlh.ports import Entry, Role
 from quvatlh.service.pool import N_MAX, Position, Rejected, StreamEvent
+from quvatlh.service.scoping import Places, sees
 from quvatlh.service.summary import EVENTS_MAX as SUMMED_MAX
 from quvatlh.service.summary import Summary, summed
 
@@ -23,11 +25,11 @@ BATCH_MAX = 500
 """Events that a reader takes between two turns of the loop."""
 
 
-Groups = Callable[[Sequence[int]], Awaitable[Mapping[int, str]]]
-"""Seq of a task -> its group; what is gone is left out."""
+Locate = Callable[[Sequence[int], Sequence[str]], Awaitable[Places]]
+"""Seqs of tasks, and names of schedules."""
 
 
-async def _no_groups(_seqs: Sequence[int]) -> Mapping[int, str]:
+async def _nowhere(_seqs: Sequence[int], _schedules: Sequence[str]) -> Places:
     return {}
 
 
@@ -53,8 +55,8 @@ class Feed:
         events_max: int = EVENTS_MAX,
         on_fatal: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
-        self.groups: Groups = _no_groups
-        """Where the group of a task is known from: the events do not tell it."""
+        self.places: Locate = _nowhere
+        """Where queue and group are known from: the events do not tell all of it."""
         self._events_max = events_max
         self._on_fatal = on_fatal
         self._hearers: list[Hearer] = []
@@ -124,30 +126,32 @@ class Feed:
         """Hears of the task's events from this call on."""
         return Watch(self._changes, task_id)
 
-    def follow(self, since: Position | None) -> AsyncIterator[StreamEvent]:
-        """Public events after a place, or from now on; Rejected(gone) at once if that is not kept."""
+    def follow(self, since: Position | None, scope: Scope | None = None) -> AsyncIterator[StreamEvent]:
+        """Public events after a place, or from now on, of what is in scope; Rejected(gone) at once if that is not kept."""
         place = Position(self._last, N_MAX) if since is None else since
         self._check_kept(place)
-        return self._follow(place)
+        return self._follow(place, scope)
 
-    def summaries(self, since: Position | None, every_s: float) -> AsyncIterator[Summary]:
+    def summaries(self, since: Position | None, every_s: float, scope: Scope | None = None) -> AsyncIterator[Summary]:
         """What happened after a place, in few words, no more often than that; refused as by `follow`."""
         place = Position(self._last, N_MAX) if since is None else since
         self._check_kept(place)
-        return self._summaries(place, every_s)
+        return self._summaries(place, every_s, scope)
 
     @property
     def last_index(self) -> int:
         return self._last
 
-    async def _follow(self, place: Position) -> AsyncIterator[StreamEvent]:
+    async def _follow(self, place: Position, scope: Scope | None) -> AsyncIterator[StreamEvent]:
         while not self._ended:
             moved = self._moved
             self._check_kept(place)
             batch = self._after(place)
-            groups = await self.groups([event.seq for _, event in batch if event.seq]) if batch else {}
+            places = await self._places([event for _, event in batch], scope) if batch else {}
             for index, event in batch:
-                yield StreamEvent(index, event.n, event.kind, data_of(event, groups.get(event.seq)))
+                if scope is None or sees(scope, event, places):
+                    group = places[event.seq][1] if event.seq in places else None
+                    yield StreamEvent(index, event.n, event.kind, data_of(event, group))
             if batch:
                 index, event = batch[-1]
                 place = Position(index, event.n)
@@ -155,28 +159,40 @@ class Feed:
             place = max(place, Position(self._last, N_MAX))
             await moved.wait()
 
-    async def _summaries(self, place: Position, every_s: float) -> AsyncIterator[Summary]:
+    async def _places(self, events: Sequence[Event], scope: Scope | None) -> Places:
+        """Of schedules only where it matters; the stream tells of each task its group."""
+        seqs = [event.seq for event in events if event.seq]
+        schedules = {event.id for event in events if scope is not None and event.kind.startswith("schedule.")}
+        return await self.places(seqs, sorted(schedules))
+
+    async def _summaries(self, place: Position, every_s: float, scope: Scope | None) -> AsyncIterator[Summary]:
         while not self._ended:
             moved = self._moved
             self._check_kept(place)
-            summary = self._summary(place)
-            place = Position(max(place.index, self._last), N_MAX)
+            last = self._last
+            summary = await self._summary(place, scope)
+            place = Position(max(place.index, last), N_MAX)
             if summary is not None:
                 yield summary
                 await asyncio.sleep(every_s)
             else:
                 await moved.wait()
 
-    def _summary(self, place: Position) -> Summary | None:
-        """None: nothing happened."""
+    async def _summary(self, place: Position, scope: Scope | None) -> Summary | None:
+        """None: nothing happened that is in scope."""
+        last = self._last
         recent: list[Event] = []
         for index, events in reversed(self._ring):
             if index < place.index:
                 break
             recent += events if index > place.index else [event for event in events if event.n > place.n]
             if len(recent) > SUMMED_MAX:
-                return Summary(self._last, whole=True)
-        return summed(self._last, recent) if recent else None
+                return Summary(last, whole=True)
+        if scope is not None and recent:
+            grouped = [event for event in recent if not (event.seq and scope.has_all_groups)]
+            places = await self._places(grouped, scope) if grouped else {}
+            recent = [event for event in recent if sees(scope, event, places)]
+        return summed(last, recent) if recent else None
 
     def _after(self, place: Position) -> list[tuple[int, Event]]:
         """The next public events, found from the young end: readers are usually near it."""

@@ -12,11 +12,13 @@ from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.model import TaskSpec
 from quvatlh.core.rejections import FieldError
+from quvatlh.core.scopes import narrowed
 from quvatlh.core.views import PolicyView, WorkerView
-from quvatlh.service import asks, policytask, records
+from quvatlh.service import asks, policytask, records, scoping
 from quvatlh.service.jury import Jury
 from quvatlh.service.pool import Call, Json, NewTask, Rejected
 from quvatlh.service.reads import Reads
+from quvatlh.service.reception import BOUNDS
 from quvatlh.service.sources import Sources
 from quvatlh.service.writes import Writes
 
@@ -52,11 +54,12 @@ class Fleet:
             wanted = msgspec.convert(given, c.WorkerChanges)
         except msgspec.ValidationError as error:
             raise Rejected("invalid", str(error)) from error
+        _check_bounds(known, given.get("queues", ()))
         await self._writes.write(call, asks.Do(c.PatchWorker(name, wanted)))
         return await self.worker(call, name)
 
     async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
-        found = await self._reads.read(call, lambda db: queries.announcements(db, group))
+        found = await self._reads.read(call, lambda db: queries.announcements(db, group, call.principal.scope))
         return [records.announcement(view) for view in found]
 
     async def _worker(self, call: Call, name: str) -> WorkerView:
@@ -114,6 +117,15 @@ class Fleet:
         fault = await self._sources.fault(source)
         if fault:
             raise Rejected("invalid", "the policy does not compile", [FieldError("source", fault)])
+
+
+def _check_bounds(worker: WorkerView, queues: Sequence[str]) -> None:
+    """Nobody widens what a worker's token allows it."""
+    bounds = worker.facts.facts.get(BOUNDS, ["*"])
+    for position, pattern in enumerate(queues):
+        if narrowed([pattern], bounds) != (pattern,):
+            text = f"{pattern} is not within the queues of its token, {scoping.listed(bounds)}"
+            raise Rejected("conflict", f"worker {worker.name}: {text}", [FieldError(f"queues[{position}]", text)])
 
 
 def _policy(view: PolicyView) -> Json:

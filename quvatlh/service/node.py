@@ -24,6 +24,7 @@ from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed, Hearer
 from quvatlh.service.fleet import Fleet
 from quvatlh.service.history import History
+from quvatlh.service.keys import Keys
 from quvatlh.service.largeresults import LargeResults
 from quvatlh.service.outputs import Outputs
 from quvatlh.service.ownstate import MachineLoad
@@ -41,6 +42,7 @@ from quvatlh.service.reloading import Reloading
 from quvatlh.service.reserve import Reserve, Reserves, Room
 from quvatlh.service.schedules import Schedules
 from quvatlh.service.seats import Seats
+from quvatlh.service.sizes import Sizes
 from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
@@ -119,6 +121,7 @@ class NodePool:
         schedules: Schedules,
         pulling: Pulling,
         reloading: Reloading,
+        keys: Keys,
     ) -> None:
         self.queueing: Queueing = queues
         self.claim, self.give_back, self.report = pulling.claim, pulling.give_back, pulling.report
@@ -126,7 +129,8 @@ class NodePool:
         self.authenticate: Callable[[str], Principal | None] = known.authenticate
         self.readiness, self.metrics = status.readiness, status.metrics
         self.cluster, self.backup = status.cluster, status.backup
-        self.tokens, self.token = status.tokens, status.token
+        self.tokens, self.token = keys.tokens, keys.token
+        self.add_token, self.revoke_token = keys.add_token, keys.revoke_token
         self.add, self.act, self.bulk = writes.add, writes.act, writes.bulk
         self.add_member, self.remove_member = writes.add_member, writes.remove_member
         self.tasks, self.groups, self.task, self.actions = reads.tasks, reads.groups, reads.task, reads.actions
@@ -180,7 +184,7 @@ class Node:
         self.feed = Feed(options.events_max, on_fatal)
         large = LargeResults(self.crew, peers, log.node_id)
         reads = Reads(log, self.door, state, self._readers, self.feed, outputs, large, clock)
-        self.feed.groups = reads.groups_of
+        self.feed.places = reads.places_of
         self._status = self._make_status(world, reads)
         known = tokens.Tokens(state, self._status.behind)
         history = History(state, clock)
@@ -218,6 +222,7 @@ class Node:
             world.entropy,
             name=self._options.name,
             facts=world.facts,
+            sizes=Sizes(world.log, world.peers, self._state, world.facts.log_bytes),
             scratch=self._options.scratch,
             works=self._options.slots > 0,
         )
@@ -251,6 +256,7 @@ class Node:
             Schedules(log, reads, writes, sources),
             duties.pulling,
             Reloading(peers, log.node_id, self.crew, reads),
+            Keys(reads, writes, world.entropy),
         )
 
     def start(self) -> None:

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from quvatlh.core.filters import TaskFilter
+from quvatlh.core.model import Role
 from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
+from quvatlh.core.scopes import Scope
 from quvatlh.service.pullpool import Pull
 from quvatlh.service.timetable import Timetable
 
@@ -89,18 +91,29 @@ class Broken(Problem):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whose token it is. Roles are enforced by a later issue; `queues` and `groups` are globs."""
+    """Whose token it is. What its role may do is judged where a request comes in (api/access.py); what lies in its scope,
+    wherever tasks are read or changed (scoping.py)."""
 
     name: str
     role: str
     queues: tuple[str, ...] = ("*",)
     groups: tuple[str, ...] = ("*",)
+    """Globs, as core/scopes.py reads them."""
+    mark: str = ""
+    """Of this one token: another that gets its name later is another."""
+
+    @property
+    def scope(self) -> Scope | None:
+        """None: everything."""
+        scope = Scope(self.queues, self.groups)
+        return None if scope.is_all else scope
 
 
 class RequestKey(NamedTuple):
     """The name under which a write is remembered for 24 h, with its answer."""
 
     token: str
+    """Name and mark: answers are for who got them, not for who is called the same."""
     route: str
     id: str
     digest: bytes
@@ -428,3 +441,11 @@ class Pool(Market, Timetable, Pull, Protocol):
         ...
 
     async def token(self, call: Call, name: str) -> Json: ...
+
+    async def add_token(self, call: Call, name: str, role: Role, scope: Scope) -> Json:
+        """As `token` tells it, and its `secret`, which nobody can be told again. Rejected(conflict) for a name in use."""
+        ...
+
+    async def revoke_token(self, call: Call, name: str) -> None:
+        """For good: its sessions, streams and connections end within a second, on every node."""
+        ...

@@ -59,6 +59,8 @@ class Reports(Struct, frozen=True, array_like=True, tag="reports"):
     verb: Verb
     reports: Annotated[tuple[Report, ...], Meta(max_length=limits.BATCH_MAX)]
     deadline_s: float
+    queues: Names = ("*",)
+    """Of the token that reports: what is of other queues is not its to say."""
 
 
 class Taken(Struct, frozen=True, array_like=True, tag="taken"):

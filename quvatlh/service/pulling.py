@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from quvatlh.core import commands as c
 from quvatlh.core.queries import action_id, task_views
+from quvatlh.core.rejections import FieldError
 from quvatlh.core.rows import LIVE_SELECT, LiveRow, json_list, live_row
+from quvatlh.core.scopes import narrowed
 from quvatlh.ports import Log, LogError, Peers, Role, Unavailable, Unknown
-from quvatlh.service import asks, pool, records
+from quvatlh.service import asks, pool, records, scoping
 from quvatlh.service.answers import problem
 from quvatlh.service.door import Door, error_of, hop, no_of
-from quvatlh.service.pool import Call, Json, Rejected
+from quvatlh.service.pool import Call, Json
 from quvatlh.service.pullasks import (
     ANSWER,
     ASK,
@@ -36,7 +39,7 @@ from quvatlh.service.pullasks import (
 from quvatlh.service.pullpool import ANSWER_BYTES_MAX, Pulled, Wanted
 from quvatlh.service.pullreports import PullReports
 from quvatlh.service.pulls import Pulls
-from quvatlh.service.reception import MAY_WORK
+from quvatlh.service.reception import check_work
 from quvatlh.service.state import State
 
 KIND: Final = "pull"
@@ -74,7 +77,8 @@ class Pulling:
     # --- pullpool.Pull ---
 
     async def claim(self, call: Call, wanted: Wanted) -> Pulled:
-        _check(call)
+        check_work(call)
+        wanted = replace(wanted, queues=_in_scope(call, wanted.queues))
         if self._claims >= CLAIMS_MAX:
             raise pool.Unavailable("rate_limited", f"{CLAIMS_MAX} claims wait at this node already")
         key = call.key
@@ -97,10 +101,11 @@ class Pulling:
             self._return([each["token"] for each in pulled.actions])
 
     async def report(self, call: Call, verb: Verb, reports: Sequence[Report]) -> Sequence[str]:
-        _check(call)
+        check_work(call)
+        queues = call.principal.queues
         ends = _now() + call.deadline_ms / 1000
         try:
-            heard = await self._at_master(lambda left_s: Reports(verb, tuple(reports), left_s), ends)
+            heard = await self._at_master(lambda left_s: Reports(verb, tuple(reports), left_s, queues), ends)
             assert isinstance(heard, Heard)
             if verb != "renew":
                 await self._wait_applied(heard.index, ends)
@@ -265,9 +270,13 @@ class Pulling:
         await asyncio.gather(*self._behind, return_exceptions=True)
 
 
-def _check(call: Call) -> None:
-    if call.principal.role not in MAY_WORK:
-        raise Rejected("forbidden", f"token {call.principal.name} is not for workers")
+def _in_scope(call: Call, queues: tuple[str, ...]) -> tuple[str, ...]:
+    """A claim asks for what its token may have, and no more."""
+    found = narrowed(queues, call.principal.queues)
+    if not found:
+        text = f"none of these is of this token's queues, {scoping.listed(call.principal.queues)}"
+        raise scoping.refused(call.principal, [FieldError("queues", text)])
+    return found
 
 
 def _stand(wanted: Wanted, request: c.Request, until: float) -> Stand:

@@ -17,6 +17,7 @@ from quvatlh.core.events import Event
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Reported
 from quvatlh.core.rows import LiveRow, json_list
+from quvatlh.core.scopes import matches_any, of_column
 from quvatlh.ports import Clock, Entropy, Log, LogError, Refused, Role, Unavailable
 from quvatlh.service.door import Door
 from quvatlh.service.presence import Presence, is_pull
@@ -84,18 +85,20 @@ class PullReports:
         if not self._log.acts() or not self._state.is_open:
             raise Unavailable("this node is not master")
         rows = {row.token: row for row in self._pulls.live([each.token for each in ask.reports])}
-        codes = [self._judged(ask.verb, each, rows.get(each.token), arrived) for each in ask.reports]
+        codes = [self._judged(ask, each, rows.get(each.token), arrived) for each in ask.reports]
         if ask.verb == "renew":
             return Heard(self._log.applied_index, tuple(codes))
         parts = await self._parts(ask, rows, codes)
         index = await self._propose(ask, parts, codes)
         return Heard(index, tuple(codes))
 
-    def _judged(self, verb: str, report: Report, row: LiveRow | None, arrived: float) -> str:
+    def _judged(self, ask: Reports, report: Report, row: LiveRow | None, arrived: float) -> str:
         """Empty: it may go on. A finish of what is not live any more may have come before."""
         if serial_of(report.action) != report.token or (row is not None and not is_pull(row.session)):
             return STALE
-        if verb in {"finish", "fail"}:
+        if row is not None and not matches_any(row.queue, ask.queues):
+            return STALE
+        if ask.verb in {"finish", "fail"}:
             return ""
         return STALE if row is None else self._renewed(row, arrived)
 
@@ -130,7 +133,7 @@ class PullReports:
         over = [
             each.token for each, code in zip(ask.reports, codes, strict=True) if not code and each.token not in rows
         ]
-        tasks = await self._tasks_of(over) if over else {}
+        tasks = self._in_queues(ask, await self._tasks_of(over)) if over else {}
         some_session = next((row.session for row in rows.values()), "pull")
         parts: list[_Part] = []
         for place, report in enumerate(ask.reports):
@@ -201,6 +204,15 @@ class PullReports:
             found.update(await self._readers.read(_finder(max(low, high - SLICE + 1), high, tokens)))
             high -= SLICE
         return found
+
+    def _in_queues(self, ask: Reports, tasks: dict[int, int]) -> dict[int, int]:
+        """Those that the token which reports may know of."""
+        if "*" in ask.queues:
+            return tasks
+        where, values = of_column("queue", ask.queues)
+        sql = f"SELECT seq FROM task WHERE seq IN (SELECT value FROM json_each(?)) AND {where}"  # noqa: S608 - text of our own
+        seen = {row[0] for row in self._state.db.execute(sql, (json_list(sorted(tasks.values())), *values))}
+        return {token: seq for token, seq in tasks.items() if seq in seen}
 
     def _last_token(self) -> int:
         row = self._state.db.execute("SELECT n FROM serial WHERE name = 'token'").fetchone()

@@ -57,17 +57,17 @@ class Queues:
 
     async def queues(self, call: Call, limit: int, cursor: str | None) -> Page:
         after = "" if cursor is None else _name_of(cursor)
-        now_ms = self._now_ms()
+        now_ms, patterns = self._now_ms(), call.principal.queues
 
         def query(db: sqlite3.Connection) -> tuple[list[QueueView], int, bool]:
             ends = self._clock.boot() + PAGE_S
             found: list[QueueView] = []
-            names = queries.queue_names(db, after, limit + 1)
+            names = queries.queue_names(db, after, limit + 1, patterns)
             for name in names[:limit]:
                 found += queries.queues(db, now_ms, name)
                 if self._clock.boot() > ends:
                     break
-            return found, queries.count_queues(db), len(found) < len(names)
+            return found, queries.count_queues(db, patterns), len(found) < len(names)
 
         views, total, more = await self._reads.read(call, query)
         items: list[Json] = []

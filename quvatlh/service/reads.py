@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
 from quvatlh import ports
@@ -15,7 +15,7 @@ from quvatlh.core.rejections import FieldError
 from quvatlh.core.rows import json_list
 from quvatlh.core.views import ActionView, ExplainFacts, TaskView
 from quvatlh.ports import Clock, Log
-from quvatlh.service import asks, largeresults, records, tails
+from quvatlh.service import asks, largeresults, records, scoping, tails
 from quvatlh.service.answers import problem
 from quvatlh.service.door import Door
 from quvatlh.service.feed import Feed
@@ -93,6 +93,7 @@ class Reads:
 
     async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy, parts: int | None = None) -> Groups:
         """In reads that are short each, one after the other: what changes meanwhile may count as before or as after."""
+        wanted = scoping.narrowed(call, wanted)
         ends = self._clock.boot() + COUNT_S
         spread = None if parts is None else self._spread(wanted, parts)
         read: list[views.Groups] = []
@@ -135,11 +136,14 @@ class Reads:
     async def matching_page(
         self, call: Call, wanted: TaskFilter, limit: int, cursor: str | None
     ) -> tuple[list[str], str | None]:
+        wanted = scoping.narrowed(call, wanted)
         return await self.read(
             call, lambda db: pages.list_ids(db, wanted, limit=limit, cursor=cursor, out_of_time=self._budget())
         )
 
     async def _list(self, call: Call, wanted: TaskFilter, sort: str, limit: int, cursor: str | None) -> Any:
+        wanted = scoping.narrowed(call, wanted)
+
         def query(db: sqlite3.Connection) -> Any:
             return pages.list_tasks(db, wanted, sort=sort, limit=limit, cursor=cursor, out_of_time=self._budget())
 
@@ -185,8 +189,8 @@ class Reads:
             return view, [] if view is None else queries.list_actions(db, view.row)
 
         view, actions = await self.read(call, query)
-        if view is None:
-            raise await self.unknown(task_id)
+        if view is None or not is_seen(call, view):
+            raise await self.unknown(call, task_id)
         return [records.action(each, view) for each in actions]
 
     async def result(self, call: Call, task_id: str) -> object:
@@ -207,11 +211,14 @@ class Reads:
             return None if view is None else (view, queries.get_payload(db, view.row.seq))
 
         found = await self.read(call, query)
-        if found is None:
-            raise await self.unknown(task_id)
+        if found is None or not is_seen(call, found[0]):
+            raise await self.unknown(call, task_id)
         return found
 
-    async def unknown(self, task_id: str) -> Rejected:
+    async def unknown(self, call: Call, task_id: str) -> Rejected:
+        """Whose an id was that is no longer listed is not known: a narrowed token is not told of it either."""
+        if call.principal.scope is not None:
+            return Rejected("not_found", f"there is no task {task_id}")
         now_ms = self._now_ms()
         gone = await self.read(None, lambda db: queries.is_gone(db, task_id, now_ms))
         if gone:
@@ -294,18 +301,27 @@ class Reads:
 
     async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
         await self._barrier(call)
-        return self._feed.follow(since)
+        return self._feed.follow(since, call.principal.scope)
 
     async def summaries(self, call: Call, since: Position | None, every_ms: int) -> AsyncIterator[Summary]:
         await self._barrier(call)
-        return self._feed.summaries(since, every_ms / 1000)
+        return self._feed.summaries(since, every_ms / 1000, call.principal.scope)
 
-    async def groups_of(self, seqs: Sequence[int]) -> Mapping[int, str]:
+    async def places_of(self, seqs: Sequence[int], schedules: Sequence[str]) -> scoping.Places:
         """For the feed: what the events themselves do not tell."""
-        if not seqs or not self._state.is_open:
+        if not (seqs or schedules) or not self._state.is_open:
             return {}
-        sql = "SELECT seq, grp FROM task WHERE seq IN (SELECT value FROM json_each(?))"
-        return dict(await self.read(None, lambda db: db.execute(sql, (json_list(seqs),)).fetchall()))
+        sql = "SELECT seq, queue, grp FROM task WHERE seq IN (SELECT value FROM json_each(?))"
+
+        def query(db: sqlite3.Connection) -> scoping.Places:
+            found: dict[Any, tuple[str, str]] = {row[0]: row[1:] for row in db.execute(sql, (json_list(seqs),))}
+            for name in schedules:
+                found |= {
+                    view.name: (view.spec.task.queue, view.spec.task.group) for view in queries.schedules(db, name)
+                }
+            return found
+
+        return await self.read(None, query)
 
     # --- how ---
 
@@ -336,6 +352,12 @@ class Reads:
 
 def _group(group: views.Group) -> Json:
     return {"value": group.value, "count": group.count} | ({"parts": list(group.parts)} if group.parts else {})
+
+
+def is_seen(call: Call, view: TaskView) -> bool:
+    """Whether there is such a task for who asks."""
+    scope = call.principal.scope
+    return scope is None or scope.has(view.row.queue, view.row.grp)
 
 
 def _standings(db: sqlite3.Connection, names: Iterable[str], now_ms: int) -> dict[str, Standing]:

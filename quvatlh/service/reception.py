@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from quvatlh.core import commands as c
+from quvatlh.core.model import WorkerFacts
 from quvatlh.core.queries import workers
+from quvatlh.core.scopes import narrowed
 from quvatlh.ports import Log, LogError, Refused
 from quvatlh.service import asks
 from quvatlh.service.crew import Crew
@@ -34,6 +36,8 @@ JUDGE_S: Final = 1.0
 PATCH_S: Final = 5.0
 REPORT_S: Final = 5.0
 """So long a report may take; the worker waits a little longer."""
+BOUNDS: Final = "token_queues"
+"""Among a worker's facts: the queues of the token that it connected with, where those are not all."""
 MAY_WORK: Final = frozenset({"admin", "worker"})
 
 
@@ -50,14 +54,12 @@ class Reception:
 
     async def connect(self, call: Call, line: Line) -> None:
         """As long as the worker stays."""
-        principal = call.principal
-        if principal.role not in MAY_WORK:
-            raise Rejected("forbidden", f"token {principal.name} is not for workers")
+        check_work(call)
         if self._closed:
             raise Unavailable("stopping", "the node is stopping")
         if len(self._open) >= CONNECTED_MAX:
             raise Unavailable("rate_limited", f"{CONNECTED_MAX} workers are connected to this node")
-        guest = Guest(self, line)
+        guest = Guest(self, line, call.principal.queues)
         self._open.add(guest)
         try:
             await guest.stay()
@@ -78,8 +80,10 @@ class Reception:
 class Guest:
     """One connection. A seat.Occupant that passes on what it hears, and a crew.Member."""
 
-    def __init__(self, reception: Reception, line: Line) -> None:
+    def __init__(self, reception: Reception, line: Line, bounds: tuple[str, ...]) -> None:
         self._reception = reception
+        self._bounds = bounds
+        """Of its token: it takes tasks of these queues and no others, whatever it or a person says."""
         self.link = Link(line, self._do, lambda _kind, _value: None, self._greeted)
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._worker = ""
@@ -149,7 +153,7 @@ class Guest:
 
     async def _reported(self, seat: NodeSeat, report: Any) -> None:
         if isinstance(report, c.PatchWorker):
-            own = report.worker == self._worker and bool(self._session)
+            own = report.worker == self._worker and bool(self._session) and not _widens(report.changes)
         else:
             own = report.session == self._session
         if not own:
@@ -170,7 +174,10 @@ class Guest:
     async def _opened(self, seat: NodeSeat, wish: asks.Open) -> int:
         if wish.worker != self._worker:
             raise _not_proved()
-        facts = structs.replace(wish.facts, role="worker", facts={**wish.facts.facts, "node_id": self._node_id})
+        queues = narrowed(wish.facts.queues, self._bounds)
+        if not queues:
+            raise Refused(f"its token is for tasks of {', '.join(self._bounds) or 'no queue'}", "forbidden")
+        facts = structs.replace(wish.facts, role="worker", queues=queues, facts=self._told_of(wish.facts))
         floor = await seat.open(structs.replace(wish, facts=facts))
         self._prove(seat, wish.session)
         return floor
@@ -196,17 +203,23 @@ class Guest:
         if self._session and self._wanted == self._session:
             seat.follow(self._session)
 
-    @property
-    def _node_id(self) -> str:
-        return self._reception.log.node_id
+    def _told_of(self, facts: WorkerFacts) -> dict[str, Any]:
+        """Where it is, and what its token bounds it to."""
+        told = {**facts.facts, "node_id": self._reception.log.node_id}
+        told.pop(BOUNDS, None)
+        return told if "*" in self._bounds else {**told, BOUNDS: list(self._bounds)}
 
     async def _tell_node(self) -> None:
-        """The cluster finds the worker's outputs at this node from now on."""
+        """The cluster finds the worker's outputs at this node from now on; and another token may bound it otherwise."""
         state = self._reception.state
         found = workers(state.db, self._worker) if state.is_open else []
-        if not found or found[0].facts.facts.get("node_id") == self._node_id:
+        if not found:
             return
-        changes = c.WorkerChanges(facts={**found[0].facts.facts, "node_id": self._node_id})
+        facts = found[0].facts
+        told, queues = self._told_of(facts), narrowed(facts.queues, self._bounds)
+        if (told, queues) == (facts.facts, facts.queues):
+            return
+        changes = c.WorkerChanges(facts=told, queues=queues)
         try:
             await self._reception.door.write(asks.Do(c.PatchWorker(self._worker, changes)), PATCH_S)
         except (LogError, Refusal):
@@ -264,6 +277,20 @@ class Guest:
     async def reload(self, ask: asks.ReloadAsk) -> asks.ReloadAnswer:
         answer: asks.ReloadAnswer = await self.link.call("reload", ask, ANSWER_S)
         return answer
+
+
+def check_work(call: Call) -> None:
+    """Workers are told apart by queues, so a token of some groups could not be kept to them."""
+    who = call.principal
+    if who.role not in MAY_WORK:
+        raise Rejected("forbidden", f"token {who.name} is not for workers: its role is {who.role}")
+    if "*" not in who.groups:
+        raise Rejected("forbidden", f"token {who.name} is for some groups only, and workers are for queues")
+
+
+def _widens(changes: c.WorkerChanges) -> bool:
+    """What a worker may have from its token, a person or its start alone."""
+    return changes.queues is not UNSET or changes.facts is not UNSET
 
 
 def _not_proved() -> Refused:

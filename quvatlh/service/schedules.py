@@ -15,7 +15,7 @@ from quvatlh.core.model import ScheduleSpec
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.views import LedgerRow, ScheduleView
 from quvatlh.ports import Log
-from quvatlh.service import asks, calendar
+from quvatlh.service import asks, calendar, scoping
 from quvatlh.service.pool import Call, Json, Page, Rejected
 from quvatlh.service.reads import Reads
 from quvatlh.service.sources import Sources
@@ -34,11 +34,12 @@ class Schedules:
         self._sources = sources
 
     async def schedules(self, call: Call) -> Sequence[Json]:
-        return [_record(view, self._log.time_ms, 1) for view in await self._reads.read(call, queries.schedules)]
+        found = await self._reads.read(call, queries.schedules)
+        return [_record(view, self._log.time_ms, 1) for view in found if _is_seen(call, view)]
 
     async def schedule(self, call: Call, name: str) -> Json:
         found = await self._reads.read(call, lambda db: queries.schedules(db, name))
-        if not found:
+        if not found or not _is_seen(call, found[0]):
             raise _missing(name)
         view = found[0]
         record = _record(view, self._log.time_ms, NEXT_SHOWN)
@@ -47,6 +48,9 @@ class Schedules:
         return record
 
     async def put_schedule(self, call: Call, name: str, given: Json) -> Json:
+        outside = list(scoping.check_new(call.principal, given["task"], "task"))
+        if outside:
+            raise scoping.refused(call.principal, outside)
         payload, is_json = given.get("payload"), given.get("payload_json", True)
         spec = _spec({key: value for key, value in given.items() if key not in {"payload", "payload_json"}})
         _check_rule(spec)
@@ -80,8 +84,9 @@ class Schedules:
         before = _place(cursor)
 
         def query(db: sqlite3.Connection) -> list[LedgerRow] | None:
-            rows = queries.ledger(db, name, before=before, limit=limit + 1)
-            return rows if rows or queries.has_schedule(db, name) else None
+            found = queries.schedules(db, name)
+            seen = found and _is_seen(call, found[0])
+            return queries.ledger(db, name, before=before, limit=limit + 1) if seen else None
 
         rows = await self._reads.read(call, query)
         if rows is None:
@@ -145,6 +150,11 @@ def _place(cursor: str | None) -> int | None:
         words = "the cursor is none of this list"
         raise Rejected("invalid", words, [FieldError("cursor", words)])
     return int(cursor)
+
+
+def _is_seen(call: Call, view: ScheduleView) -> bool:
+    scope, task = call.principal.scope, view.spec.task
+    return scope is None or scope.has(task.queue, task.group)
 
 
 def _missing(name: str) -> Rejected:

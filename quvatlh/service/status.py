@@ -1,4 +1,4 @@
-"""pool.Pool's reads of the node and the cluster: who is there, how it is, tokens, a backup."""
+"""pool.Pool's reads of the node and the cluster: who is there, how it is, a backup."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Final
 from quvatlh import ports
 from quvatlh.core import queries
 from quvatlh.ports import Entropy, Log, Member
-from quvatlh.service import records
 from quvatlh.service.answers import problem
-from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness, Rejected
+from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness
 from quvatlh.service.reads import Reads
 from quvatlh.service.reserve import Reserves
 from quvatlh.service.session import Session
+from quvatlh.service.sizes import Sizes
 from quvatlh.service.state import State
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -34,6 +34,8 @@ class LogFacts:
     """Why this node is in no cluster yet."""
     progress: Callable[[], Mapping[str, int]] = dict
     """As master: how far each other member is."""
+    log_bytes: Callable[[], int] = lambda: 0
+    """On this node's disk."""
 
 
 class Status:
@@ -48,6 +50,7 @@ class Status:
         *,
         name: str,
         facts: LogFacts,
+        sizes: Sizes,
         scratch: str,
         works: bool,
     ) -> None:
@@ -60,6 +63,7 @@ class Status:
         self._entropy = entropy
         self._name = name
         self._facts = facts
+        self._sizes = sizes
         self._scratch = scratch
         self._works = works
         self.stopping = False
@@ -111,8 +115,10 @@ class Status:
         role, membership = self._log.role, self._log.membership
         progress = self._facts.progress()
         index = self._log.applied_index
+        members = () if membership is None else (*membership.voters, *membership.learners)
+        told = await self._sizes.told([member.id for member in members])
         nodes = []
-        for member in () if membership is None else (*membership.voters, *membership.learners):
+        for member in members:
             assert membership is not None
             state = "up" if membership.is_voter(member.id) else "learner"
             if member.id in lost and member.id != self._log.node_id:
@@ -120,7 +126,7 @@ class Status:
             elif self._reserves.is_full(member.id):
                 state = "disk_full"
             lag = max(0, index - progress[member.id]) if member.id in progress else None
-            nodes.append(_node(member, state, lag))
+            nodes.append(_node(member, state, lag) | told[member.id])
         master = None if membership is None or role.master is None else membership.get(role.master)
         return {
             "master": None if master is None else master.name,
@@ -129,15 +135,6 @@ class Status:
             "node": self._name,
             "nodes": nodes,
         }
-
-    async def tokens(self, call: Call) -> Sequence[Json]:
-        return [records.token(view) for view in await self._reads.read(call, lambda db: list(queries.tokens(db)))]
-
-    async def token(self, call: Call, name: str) -> Json:
-        for each in await self.tokens(call):
-            if each["name"] == name:
-                return each
-        raise Rejected("not_found", f"there is no token named {name}")
 
     async def backup(self, _call: Call) -> Backup:
         path = os.path.join(self._scratch, f"backup-{self._entropy.token(NAME_BYTES).hex()}")

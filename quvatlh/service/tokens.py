@@ -65,7 +65,13 @@ class Tokens:
         """Whose token has this hash."""
         if self._known is None and self._state.is_open:
             self._known = {
-                view.hash: Principal(view.name, view.scope.role, view.scope.queues, view.scope.groups)
+                view.hash: Principal(
+                    view.name,
+                    view.scope.role,
+                    view.scope.queues,
+                    view.scope.groups,
+                    view.hash.hex()[: _NAME_DIGITS * 2],
+                )
                 for view in tokens(self._state.db)
             }
         found = None if self._known is None else self._known.get(digest)

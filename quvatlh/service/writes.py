@@ -15,7 +15,7 @@ from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import BATCH_MAX
 from quvatlh.core.model import TaskSpec
 from quvatlh.core.rejections import FieldError
-from quvatlh.service import asks
+from quvatlh.service import asks, scoping
 from quvatlh.service.answers import problem, refusal
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.door import Door, Refusal, Written
@@ -53,10 +53,16 @@ class Writes:
         if not self._reserve.has_room():
             raise Unavailable("disk_full", "the disk of this node is full; finishes and deletes still go")
         drafts: list[asks.Draft] = []
+        faults: list[FieldError] = []
+        judge = scoping.is_bounded(call.principal)
         for position, task in enumerate(tasks):
+            if judge:
+                faults += scoping.check_new(call.principal, task["spec"], f"tasks[{position}]")
             drafts.append(_draft(position, task))
             if position % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
+        if faults:
+            raise scoping.refused(call.principal, faults)
         await self._sources.check(drafts)
         written = await self.write(call, asks.AddTasks(tuple(drafts)))
         answer = written.answer
@@ -65,6 +71,8 @@ class Writes:
 
     async def act(self, call: Call, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
         command = _commander(turn)
+        scoping.check_move(call.principal, "set.queue", (turn.changes or {}).get("queue"))
+        scoping.check_move(call.principal, "queue", turn.queue)
         strict = not isinstance(which, TaskFilter)
         if isinstance(which, TaskFilter):
             if turn.to is not None:
@@ -101,7 +109,8 @@ class Writes:
 
     async def write(self, call: Call, wish: asks.Wish, deadline_s: float | None = None) -> Written:
         request = self._door.request_id() if call.key is None else _request(call.key)
-        return await told(self._door.write(wish, deadline_s or call.deadline_ms / 1000, request))
+        scope = call.principal.scope
+        return await told(self._door.write(wish, deadline_s or call.deadline_ms / 1000, request, scope))
 
 
 def _commander(turn: Turn) -> Commander:

@@ -3,8 +3,9 @@
 import * as api from "./lib/api.js";
 import { draw, h } from "./lib/dom.js";
 import { moment, span } from "./lib/format.js";
+import { matches } from "./lib/globs.js";
 import { Live } from "./lib/live.js";
-import { attempt, problem } from "./lib/parts.js";
+import { attempt, own, problem } from "./lib/parts.js";
 import { go, parse, to } from "./lib/router.js";
 import cluster from "./views/cluster.js";
 import failed from "./views/failed.js";
@@ -92,8 +93,14 @@ class Page {
     go(first === undefined ? [] : [first, ...rest], { ...this.place.query, ...query });
   }
 
-  get mayChange() {
-    return session !== null && session.role !== "viewer";
+  /** Whether this token may ask for all of these (`METHOD /path`): by its role and scope, as the node says. */
+  may(...routes) {
+    return session !== null && routes.every((route) => session.may.includes(route));
+  }
+
+  /** Whether a task of this queue and group is in its scope. */
+  reaches(queue, group) {
+    return matches(session.queues, queue) && matches(session.groups, group);
   }
 
   close() {
@@ -162,6 +169,12 @@ function leave() {
   });
 }
 
+/** What is out of scope is not there for this token: so it is said what is. */
+function scope() {
+  const parts = ["queues", "groups"].filter((of) => !session[of].includes("*")).map((of) => `${of} ${session[of].join(", ")}`);
+  return parts.length ? h("small", { class: "scope", title: "what this token is for" }, own(parts.join("; "))) : null;
+}
+
 function banner() {
   if (live.state !== "gone") return null;
   const since = live.goneSince ? span(Date.now() - live.goneSince) : "";
@@ -188,7 +201,7 @@ function frame() {
       h("a", { class: "brand", href: "#/" }, "Qu'vatlh"),
       h("ul", {}, NAVIGATION.map(([name, words]) => h("li", { key: name },
         h("a", { href: to(name ? [name] : []), "aria-current": name === here ? "page" : undefined }, words)))),
-      h("div", { class: "who" }, h("span", { title: `role ${session.role}` }, h("bdi", {}, session.name), h("small", {}, session.role)),
+      h("div", { class: "who" }, h("span", { title: `role ${session.role}` }, h("bdi", {}, session.name), h("small", {}, session.role)), scope(),
         session.until ? h("button", { type: "button", class: "plain", onclick: leave }, "Log out") : null)),
     h("div", { class: "page" },
       h("header", { class: "top" }, h("h1", {}, view.heading?.() ?? view.title), status()),
@@ -220,6 +233,17 @@ addEventListener("keydown", (event) => {
   }
 });
 api.listeners.unauthorized = outside;
+
+/** What this token may was changed while the page was open: it is made anew with what it may now. */
+live.onJudged = async () => {
+  try {
+    session = await api.get("/v1/session");
+  } catch {
+    return; // over, which is told otherwise; or no answer, and then the stream says so
+  }
+  view = null;
+  arrive();
+};
 
 async function start() {
   for (;;) {

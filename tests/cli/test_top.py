@@ -244,6 +244,24 @@ async def test_what_the_node_has_against_a_filter_is_told_and_is_no_absence() ->
         await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.parametrize("code", ["forbidden", "invalid"])
+async def test_charts_that_a_narrowed_token_may_not_see_are_left_out(code: str) -> None:
+    class Narrow(Node):
+        async def history(self) -> Any:
+            raise Rejected(code, "this needs a token for all queues and groups")
+
+        async def workers(self) -> Any:
+            return []
+
+    reader = Reader(Narrow(), lambda: State(view="workers"), lambda: frames.NOW_MS)  # type: ignore[arg-type]
+    if code == "forbidden":
+        await reader.once()
+        assert (reader.seen.get("history"), reader.seen.get("workers")) == (None, [])
+    else:
+        with pytest.raises(Rejected):
+            await reader.once()
+
+
 async def test_an_answer_to_an_older_question_is_thrown_away() -> None:
     watched = Watched(State(view="tasks", filter="old"))
     watched.node.held = asyncio.Event()

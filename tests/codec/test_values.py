@@ -120,4 +120,5 @@ def test_an_item_of_an_older_program_has_its_new_fields_by_default() -> None:
     assert isinstance(item, c.Item)
     assert isinstance(item.command, c.Add)
     assert item.command.tasks[0].spec.work.adapter == "pull"
+    assert (item.request, item.scope) == (None, None)
     assert VALUES.decode_spec(b"\x01\x80") == Unreadable("Object missing required field `work`")

@@ -62,13 +62,14 @@ class Program:
                 assert time.monotonic() < ends, self.told()
                 time.sleep(0.01)
 
-    def ask(self, path: str, body: object = None) -> Any:
-        return json.loads(self.raw(path, body))
+    def ask(self, path: str, body: object = None, *, method: str | None = None, token: str = "") -> Any:
+        """By the node's own token, unless another is given."""
+        return json.loads(self.raw(path, body, method=method, token=token))
 
-    def raw(self, path: str, body: object = None) -> bytes:
-        token = (self.data / "token").read_text().strip()
+    def raw(self, path: str, body: object = None, *, method: str | None = None, token: str = "") -> bytes:
+        token = token or (self.data / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        return self._get(path, headers, None if body is None else json.dumps(body).encode())
+        return self._get(path, headers, None if body is None else json.dumps(body).encode(), method)
 
     def add(self, **task: Any) -> str:
         return str(self.ask("/v1/events", {"event": "ADD", "tasks": [task]})["ids"][0])
@@ -103,8 +104,8 @@ class Program:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def _get(self, path: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
-        request = urllib.request.Request(self.url + path, body, headers)
+    def _get(self, path: str, headers: dict[str, str], body: bytes | None = None, method: str | None = None) -> bytes:
+        request = urllib.request.Request(self.url + path, body, headers, method=method)
         with urllib.request.urlopen(request, timeout=PATIENCE_S, context=self._trust) as answer:
             found: bytes = answer.read()
         return found

@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from quvatlh.core.filters import TaskFilter
+from quvatlh.core.model import Role
 from quvatlh.core.rejections import FieldError
+from quvatlh.core.scopes import Scope
 from quvatlh.service.pool import (
     Added,
     Backup,
@@ -44,7 +46,10 @@ from tests.fakes.timetable import FakeTimetable
 from tests.fakes.watching import FakeWatching
 
 TOKEN = "the-token-of-these-tests"
-HERE = {"name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0}
+HERE = {
+    "name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0,
+    "term": 1, "index": 0, "log_bytes": 1_310_720, "snapshot_bytes": 98_304,
+}  # fmt: skip
 
 
 class FakePool(FakePull, FakeMarket, FakeTimetable):
@@ -90,7 +95,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
     # --- Pool ---
 
     def authenticate(self, bearer: str) -> Principal | None:
-        return Principal("root", "admin") if bearer == TOKEN else None
+        return self.watching.recall(hash_of(bearer))
 
     def readiness(self) -> Readiness:
         return self.is_ready
@@ -206,14 +211,35 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
 
     async def tokens(self, call: Call) -> Sequence[Json]:
         await self._enter(call)
-        scope = {"queues": ["*"], "groups": ["*"], "created_at_ms": self.now_ms, "revoked_at_ms": None}
-        return [{"name": "root", "role": "admin", **scope}]
+        beside = {"created_at_ms": self.now_ms, "revoked_at_ms": None}
+        return [
+            {"name": each.name, "role": each.role, "queues": [*each.queues], "groups": [*each.groups], **beside}
+            for each in self.watching.principals.values()
+        ]
 
     async def token(self, call: Call, name: str) -> Json:
         found = [token for token in await self.tokens(call) if token["name"] == name]
         if not found:
             raise Rejected("not_found", f"there is no token {name}")
         return found[0]
+
+    async def add_token(self, call: Call, name: str, role: Role, scope: Scope) -> Json:
+        if name in self._names():
+            raise Rejected("conflict", f"there is another token named {name}: revoke it first")
+        secret = f"the-secret-of-{name}"
+        made = Principal(name, role, scope.queues, scope.groups, f"mark-of-{name}")
+        self.watching.principals[hash_of(secret)] = made
+        return {**await self.token(call, name), "secret": secret}
+
+    async def revoke_token(self, call: Call, name: str) -> None:
+        await self._enter(call)
+        digest = known(self._names(), name, "token")
+        if name == "root":
+            raise Rejected("conflict", "root is the last token of role admin: make another one first")
+        del self.watching.principals[digest]
+
+    def _names(self) -> dict[str, bytes]:
+        return {each.name: digest for digest, each in self.watching.principals.items()}
 
     # --- inside ---
 

@@ -64,6 +64,7 @@ from quvatlh.core.commands.settings import (
     SkipSlots,
 )
 from quvatlh.core.commands.tasks import Add, Delete, Kill, Move, NewTask, Relocate, RetryTasks, TaskChanges, Update
+from quvatlh.core.scopes import Scope
 
 __all__ = [
     "Add",
@@ -146,3 +147,5 @@ class Item(Struct, frozen=True, array_like=True):
 
     command: AnyCommand
     request: Request | None = None
+    scope: Scope | None = None
+    """Of who asked: tasks and schedules outside of it are as if they were not there. None: everything."""

@@ -1,7 +1,7 @@
 """What a person does to tasks: delete, kill, retry, relocate, update. Each over a list, answered in numbers.
 
 A task whose state has no such step in the transition table is matched and not done. An unknown id refuses the whole,
-named, unless the ids came from a filter.
+named, unless the ids came from a filter; one outside the scope of who asks is unknown to him.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def update(unit: Unit, command: Update) -> Done | Rejection:
 def _each(unit: Unit, ids: Sequence[str], act: Callable[[Unit, TaskRow], bool], *, strict: bool) -> Done | Rejection:
     """The verb on every task, in the order asked; each id once."""
     names = list(dict.fromkeys(ids))
-    tasks = unit.tasks_by_id(names)
+    tasks = unit.tasks_in_scope(names)
     unknown = [name for name in names if name not in tasks]
     if unknown and strict:
         errors = tuple(FieldError(f"ids[{ids.index(name)}]", f"there is no task {name}") for name in unknown)

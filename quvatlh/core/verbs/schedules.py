@@ -36,6 +36,16 @@ def _read(unit: Unit, name: str) -> _Schedule | None:
     return None if row is None else _Schedule(row[0], _SPEC.decode(row[1]), *row[2:])
 
 
+def _seen(unit: Unit, name: str) -> _Schedule | None:
+    """As who asks may see it."""
+    found = _read(unit, name)
+    return found if found is None or _in_scope(unit, found.spec) else None
+
+
+def _in_scope(unit: Unit, spec: ScheduleSpec) -> bool:
+    return unit.scope is None or unit.scope.has(spec.task.queue, spec.task.group)
+
+
 def _write(unit: Unit, schedule: _Schedule) -> None:
     unit.db.execute(
         "UPDATE schedule SET next_at = ?, last_slot = ?, last_task = ?, ordinal = ? WHERE name = ?",
@@ -53,8 +63,10 @@ def put(unit: Unit, command: PutSchedule) -> Versioned | Rejection:
         if code is not None and code.name is not None and not policy_exists(unit, code):
             error = FieldError(f"task.{field}.name", f"there is no policy named {code.name}")
             return Rejection("invalid", "unknown policy", (error,))
-    version = unit.take("schedule")
     old = _read(unit, command.name)
+    if old is not None and not _in_scope(unit, old.spec):
+        return Rejection("forbidden", f"schedule {command.name} is there, and out of the scope of this token")
+    version = unit.take("schedule")
     goes_on = old is not None and old.next_at is not None and _rule(old.spec) == _rule(command.spec)
     next_at = old.next_at if old is not None and goes_on else command.next_ms
     if command.spec.paused:
@@ -70,7 +82,7 @@ def put(unit: Unit, command: PutSchedule) -> Versioned | Rejection:
 
 
 def pause(unit: Unit, command: PauseSchedule) -> Versioned | Rejection:
-    schedule = _read(unit, command.name)
+    schedule = _seen(unit, command.name)
     if schedule is None:
         return _missing(command.name)
     if schedule.spec.paused == command.paused:
@@ -86,7 +98,7 @@ def pause(unit: Unit, command: PauseSchedule) -> Versioned | Rejection:
 
 
 def delete(unit: Unit, command: DeleteSchedule) -> Ok | Rejection:
-    if _read(unit, command.name) is None:
+    if _seen(unit, command.name) is None:
         return _missing(command.name)
     unit.db.execute("DELETE FROM schedule WHERE name = ?", (command.name,))
     unit.db.execute("DELETE FROM ledger WHERE schedule = ?", (command.name,))
@@ -95,7 +107,7 @@ def delete(unit: Unit, command: DeleteSchedule) -> Ok | Rejection:
 
 
 def fire(unit: Unit, command: Fire) -> Fired | Rejection:
-    schedule = _read(unit, command.name)
+    schedule = _seen(unit, command.name)
     stale = _stale(schedule, command.name, command.version, None if command.manual else command.slot_ms)
     if stale is not None or schedule is None:
         return stale or _missing(command.name)

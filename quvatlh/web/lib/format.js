@@ -17,6 +17,15 @@ export function short(n) {
   return `${(n / 1_000_000).toFixed(n < 10_000_000 ? 1 : 0)}M`;
 }
 
+/** Of a file. */
+export function bytes(n) {
+  if (n === null || n === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB"];
+  const step = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(n, 1)) / 10));
+  const value = n / 1024 ** step;
+  return `${step && value < 10 ? value.toFixed(1) : Math.round(value)} ${units[step]}`;
+}
+
 export function plural(n, one, many = `${one}s`) {
   return `${count(n)} ${n === 1 ? one : many}`;
 }

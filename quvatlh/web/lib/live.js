@@ -16,6 +16,7 @@ const RETRY_MS = [250, 500, 1000, 2000, 3000];
 export class Live {
   constructor(onChange) {
     this.onChange = onChange;
+    this.onJudged = () => {}; // the node ended the stream, since its token may something else now
     this.state = "connecting"; // live, silent, gone, paused
     this.heardAt = 0;
     this.goneSince = 0;
@@ -144,7 +145,12 @@ export class Live {
     }
     if (id) this.last = id;
     if (kind === "changes") this.changed(JSON.parse(data));
-    else if (kind === "stream.ended" && JSON.parse(data).reason === "gone") this.last = "";
+    else if (kind === "stream.ended") this.ended(JSON.parse(data).reason);
+  }
+
+  ended(reason) {
+    if (reason === "gone") this.last = "";
+    else if (reason === "forbidden" || reason === "unauthorized") this.onJudged();
   }
 
   changed(changes) {

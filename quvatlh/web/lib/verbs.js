@@ -12,6 +12,9 @@ export const VERBS = {
   delete: { words: "Delete", text: "What runs is stopped, what waits or has failed is given up. It stays listed as deleted for a while; what has succeeded stays as it is.", done: "deleted", danger: true },
 };
 
+/** The verbs that this token may. */
+export const allowed = (page) => Object.keys(VERBS).filter((verb) => page.may(`POST /v1/tasks/${verb}`));
+
 const CHANGES = [
   { name: "queue", label: "Queue" },
   { name: "priority", label: "Priority", kind: "number" },

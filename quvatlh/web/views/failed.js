@@ -15,6 +15,8 @@ const PART_MS = 3_600_000;
 const SHOWN = 20;
 
 export default function failed(page) {
+  const may = (verb) => page.may(`POST /v1/tasks/${verb}`);
+  const mayAny = () => ["retry", "update", "delete"].some(may);
   const by = () => (BY.includes(page.place.query.by) ? page.place.query.by : "error");
   const open = () => page.place.query.open;
   const groups = page.watch("/v1/tasks?state=failed&group_by=error", { topics: ["task"], slowMs: 2000 });
@@ -64,9 +66,9 @@ export default function failed(page) {
     if (value === null) return h("span", { class: "dim" }, `no ${by()}: group them otherwise`);
     const words = `all ${plural(number, "task")} of ${by()} ${value}`;
     return h("div", { class: "actions" },
-      button("Retry", () => retry(whole(value), words), { label: `Retry all of ${value}` }),
-      button("Move…", () => move(whole(value), words), { label: `Move all of ${value}` }),
-      button("Delete", () => remove(whole(value), words), { kind: "danger", label: `Delete all of ${value}` }));
+      may("retry") ? button("Retry", () => retry(whole(value), words), { label: `Retry all of ${value}` }) : null,
+      may("update") ? button("Move…", () => move(whole(value), words), { label: `Move all of ${value}` }) : null,
+      may("delete") ? button("Delete", () => remove(whole(value), words), { kind: "danger", label: `Delete all of ${value}` }) : null);
   }
 
   function render() {
@@ -79,7 +81,7 @@ export default function failed(page) {
         { head: by()[0].toUpperCase() + by().slice(1), kind: "grow", cell: (group) => heading(group.value) },
         { head: "Tasks", kind: "grow", cell: (group) => bar(group.count, most, count(group.count), "bad") },
         { head: `Last ${PARTS} hours`, kind: "hide", cell: (group) => spark(group.value) },
-        page.mayChange ? { head: "", kind: "", cell: (group) => actions(group.value, group.count) } : null,
+        mayAny() ? { head: "", kind: "", cell: (group) => actions(group.value, group.count) } : null,
       ].filter(Boolean), items, { key: (group) => String(group.value), caption: "Failed tasks in groups" }) : empty("Nothing has failed.", h("p", {}, "What fails for good is kept here, for 30 days unless its queue says otherwise."))),
       groups.data?.partial || trend.data?.partial ? h("p", { class: "dim" }, "There are so many that only the youngest were counted.") : null,
       inside ? members() : null,
@@ -92,16 +94,16 @@ export default function failed(page) {
     const number = groups.data?.groups.find((group) => group.value === open())?.count;
     return h("section", { class: "card", "aria-label": `Tasks of ${open()}` },
       h("header", {}, h("h2", {}, own(open())), h("a", { href: to(["tasks"], { q: write({ state: "failed", [by()]: open() }) }) }, "all of them, to search and select")),
-      page.mayChange && number ? actions(open(), number) : null,
+      mayAny() && number ? actions(open(), number) : null,
       inside.data.items.length === 0 ? h("p", { class: "dim" }, "None any more.") : table([
         { head: "Task", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(title(task))) },
         { head: "Queue", kind: "hide", cell: (task) => own(task.queue) },
         { head: "Error", kind: "grow", cell: (task) => [h("strong", {}, own(task.error?.code)), " ", own(task.error?.text.slice(0, 300))] },
         { head: "Tries", kind: "num hide", cell: (task) => task.attempts },
         { head: "When", kind: "tight", cell: (task) => when(task.finished_at) },
-        page.mayChange ? { head: "", kind: "tight", cell: (task) => h("div", { class: "actions" },
-          button("Retry", () => retry({ ids: [task.id] }, "this task"), { label: `Retry ${task.id}` }),
-          button("Delete", () => remove({ ids: [task.id] }, "this task"), { kind: "danger", label: `Delete ${task.id}` })) } : null,
+        mayAny() ? { head: "", kind: "tight", cell: (task) => h("div", { class: "actions" },
+          may("retry") ? button("Retry", () => retry({ ids: [task.id] }, "this task"), { label: `Retry ${task.id}` }) : null,
+          may("delete") ? button("Delete", () => remove({ ids: [task.id] }, "this task"), { kind: "danger", label: `Delete ${task.id}` }) : null) } : null,
       ].filter(Boolean), inside.data.items, { key: (task) => task.id, caption: "Failed tasks of the group" }));
   }
 

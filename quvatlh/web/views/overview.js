@@ -10,7 +10,8 @@ import * as api from "../lib/api.js";
 const OLD_MS = 60_000;
 
 export default function overview(page) {
-  const history = page.watch("/v1/history", { everyMs: 5000, slowMs: 2000, topics: ["task"] });
+  // Of the whole cluster, and so not for tokens of a part of it.
+  const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 2000, topics: ["task"] }) : null;
   const states = page.watch("/v1/tasks?group_by=state", { topics: ["task"], slowMs: 1000 });
   const queues = page.watch("/v1/queues?limit=200", { topics: ["task", "queue"], slowMs: 2000 });
   const workers = page.watch("/v1/workers", { topics: ["task", "worker", "master"], slowMs: 1000 });
@@ -21,7 +22,7 @@ export default function overview(page) {
   const counts = () => Object.fromEntries((states.data?.groups ?? []).map((group) => [group.value, group.count]));
 
   function render() {
-    const wait = waiting(states, workers, cluster, history);
+    const wait = waiting(...[states, workers, cluster, history].filter(Boolean));
     if (wait) return wait;
     const by = counts();
     const total = Object.values(by).reduce((sum, n) => sum + n, 0);
@@ -32,13 +33,13 @@ export default function overview(page) {
         stat("Running", by.running ?? 0, { href: to(["tasks"], { q: "state:running" }), under: load(workers.data.items) }),
         stat("Waiting", by.pending ?? 0, { href: to(["tasks"], { q: "state:pending" }), under: oldest(queues.data?.items) }),
         stat("Scheduled", (by.scheduled ?? 0) + (by.retrying ?? 0), { href: to(["tasks"], { q: "state:scheduled,retrying" }), under: `${short(by.retrying ?? 0)} to be retried` }),
-        stat("Failed", by.failed ?? 0, { href: to(["failed"]), tone: by.failed ? "bad" : "", under: `${short(lately(history.data, "failed"))} in 5 minutes` }),
-        stat("Started a second", rate(history.data, "claimed"), { under: `${short(rate(history.data, "added"))} added` }),
-        stat("Done a second", rate(history.data, "succeeded"), { under: `${short(lately(history.data, "succeeded"))} in 5 minutes` })),
-      charts(history.data),
+        stat("Failed", by.failed ?? 0, { href: to(["failed"]), tone: by.failed ? "bad" : "", under: history ? `${short(lately(history.data, "failed"))} in 5 minutes` : "" }),
+        history && stat("Started a second", rate(history?.data, "claimed"), { under: `${short(rate(history?.data, "added"))} added` }),
+        history && stat("Done a second", rate(history?.data, "succeeded"), { under: `${short(lately(history?.data, "succeeded"))} in 5 minutes` })),
+      history ? charts(history.data) : null,
       h("div", { class: "grid two" },
         queueCard(queues),
-        workerCard(workers.data.items, history.data),
+        workerCard(workers.data.items, history?.data),
         clusterCard(cluster.data),
         failureCard(failures)),
       total > 0 && total <= 20 ? recentCard(recent) : null,
@@ -87,7 +88,7 @@ function first(page) {
     copyable("quvatlh add -- echo hello"),
     h("p", {}, "From anywhere, over HTTP, with a token:"),
     copyable(`curl ${location.origin}/v1/events -H "Authorization: Bearer $QUVATLH_TOKEN" -H 'Content-Type: application/json' -d '{"event":"ADD","tasks":[{"work":{"command":["echo","hello"]}}]}'`),
-    page.mayChange ? h("p", {}, "Or ", button("add one from here", add, { kind: "primary" }), " and see it appear.") : null);
+    page.may("POST /v1/events") && page.reaches("default", "default") ? h("p", {}, "Or ", button("add one from here", add, { kind: "primary" }), " and see it appear.") : null);
 }
 
 // --- numbers ---
@@ -161,8 +162,8 @@ function workerCard(workers, history) {
     table([
       { head: "Worker", kind: "grow", cell: (worker) => [h("a", { href: to(["workers"], { name: worker.name }) }, own(worker.name)), worker.state === "up" ? null : [" ", state(worker.state)]] },
       { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
-      { head: "Last hour", cell: (worker) => spark(history.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
-    ], items, { caption: "Workers by load" }));
+      history && { head: "Last hour", cell: (worker) => spark(history.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
+    ].filter(Boolean), items, { caption: "Workers by load" }));
 }
 
 function clusterCard(cluster) {

@@ -23,7 +23,7 @@ export default function queue(page) {
   const pending = page.watch(`/v1/tasks${api.query({ queue: name, state: "pending", group_by: "key" })}`, { topics: ["task"], slowMs: 2000 });
 
   function actions(data) {
-    if (!page.mayChange) return null;
+    if (!page.may("PATCH /v1/queues/{name}")) return null;
     return h("div", { class: "actions" },
       button(data.paused ? "Resume" : "Pause", () => pause(data)),
       button("Change…", () => editQueue(data)),
@@ -65,7 +65,7 @@ export default function queue(page) {
         stat("Run", times(data.rates.run, "p50"), { under: `95 of 100 within ${times(data.rates.run, "p95")}` })),
       h("div", { class: "grid two" },
         shares(running.data?.groups ?? [], pending.data?.groups ?? [], name),
-        card("How it is set", { more: page.mayChange ? button("Change…", () => editQueue(data)) : null },
+        card("How it is set", { more: page.may("PATCH /v1/queues/{name}") ? button("Change…", () => editQueue(data)) : null },
           pairs([...SETTINGS.filter(([key]) => data[key] !== null).map(([key, label]) => [label, own(String(data[key]))]),
             ["Workers", data.workers.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
             ["Kept", `${data.keep.age ?? data.keep}, failed ${data.keep_failed.age ?? data.keep_failed}`]]))),
@@ -96,6 +96,7 @@ function shares(running, pending, queue) {
 
 function attached(page, queue, workers) {
   const takes = (worker) => matches(worker.queues, queue.name) && matches(queue.workers, worker.name);
+  const movable = page.may("PATCH /v1/workers/{name}", "PATCH /v1/queues/{name}");
   const sides = [["Work for it", workers.data.items.filter(takes), true], ["Do not", workers.data.items.filter((worker) => !takes(worker)), false]];
   const move = async (name, on) => {
     const worker = workers.data.items.find((each) => each.name === name);
@@ -107,12 +108,12 @@ function attached(page, queue, workers) {
     key: words, class: "card", "aria-label": words,
     ondragover: (event) => { event.preventDefault(); event.currentTarget.classList.add("drop"); },
     ondragleave: (event) => event.currentTarget.classList.remove("drop"),
-    ondrop: (event) => { event.preventDefault(); event.currentTarget.classList.remove("drop"); if (page.mayChange) move(event.dataTransfer.getData("text/plain"), on); },
+    ondrop: (event) => { event.preventDefault(); event.currentTarget.classList.remove("drop"); if (movable) move(event.dataTransfer.getData("text/plain"), on); },
   },
-    h("header", {}, h("h2", {}, `${words} (${list.length})`), h("small", {}, "drag a worker, or use its button")),
-    list.length ? h("ul", { class: "members" }, list.map((worker) => h("li", { key: worker.name, draggable: page.mayChange ? "true" : undefined, ondragstart: (event) => event.dataTransfer.setData("text/plain", worker.name) },
+    h("header", {}, h("h2", {}, `${words} (${list.length})`), movable ? h("small", {}, "drag a worker, or use its button") : null),
+    list.length ? h("ul", { class: "members" }, list.map((worker) => h("li", { key: worker.name, draggable: movable ? "true" : undefined, ondragstart: (event) => event.dataTransfer.setData("text/plain", worker.name) },
       h("a", { href: to(["workers"], { name: worker.name }), draggable: "false" }, own(worker.name)), " ", state(worker.state), h("small", {}, ` ${worker.slots - worker.free} of ${worker.slots} slots · takes ${worker.queues.join(", ") || "nothing"}`),
-      page.mayChange ? button(on ? "Detach" : "Attach", () => move(worker.name, !on), { label: `${on ? "Detach" : "Attach"} ${worker.name}` }) : null))) : h("p", { class: "dim" }, "none"))));
+      movable ? button(on ? "Detach" : "Attach", () => move(worker.name, !on), { label: `${on ? "Detach" : "Attach"} ${worker.name}` }) : null))) : h("p", { class: "dim" }, "none"))));
 }
 
 async function attach(queue, worker) {

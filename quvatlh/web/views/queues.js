@@ -17,7 +17,7 @@ export default function queues(page) {
     const items = list.data.items;
     return [
       h("div", { class: "tools" }, h("p", { class: "dim" }, "A queue is made by the first task that names it, or here."),
-        page.mayChange ? button("New queue", () => editQueue(null), { kind: "primary" }) : null),
+        page.may("PATCH /v1/queues/{name}") ? button("New queue", () => editQueue(null), { kind: "primary" }) : null),
       items.length ? table(columns(page, items), items, { caption: "Queues" }) : empty("There are no queues yet.", h("p", {}, "Every task goes to one; without a name it is ", h("code", {}, "default"), ".")),
       list.data.next ? h("p", { class: "dim" }, `The first ${count(items.length)} of ${count(list.data.total)} by name.`) : null,
       tree(page, classes.data.items, items, list),
@@ -39,7 +39,7 @@ function columns(page, items) {
     { head: "Wait p95", kind: "num hide", cell: (queue) => span(spanMs(queue.rates.wait?.p95)) },
     { head: "Oldest", kind: "tight hide", cell: (queue) => when(queue.oldest_pending_at) },
     { head: "Rule", kind: "hide", cell: (queue) => [queue.discipline, queue.rate ? `, ${queue.rate}` : "", queue.weight !== 1 ? `, weight ${queue.weight}` : ""] },
-    page.mayChange ? { head: "", kind: "tight", cell: (queue) => button(queue.paused ? "Resume" : "Pause", () => pause(queue), { label: `${queue.paused ? "Resume" : "Pause"} ${queue.name}` }) } : null,
+    page.may("PATCH /v1/queues/{name}") ? { head: "", kind: "tight", cell: (queue) => button(queue.paused ? "Resume" : "Pause", () => pause(queue), { label: `${queue.paused ? "Resume" : "Pause"} ${queue.name}` }) } : null,
   ].filter(Boolean);
 }
 
@@ -74,14 +74,14 @@ function tree(page, classes, queues, list) {
   };
   walk(null, 0);
   const unit = (one) => (one.of === "slots" ? "" : "/s");
-  return card("Classes", { wide: true, more: page.mayChange ? button("New class", () => editClass(null)) : null },
+  return card("Classes", { wide: true, more: page.may("PATCH /v1/classes/{name}") ? button("New class", () => editClass(null)) : null },
     rows.length ? table([
       { head: "Class", kind: "grow", cell: (one) => h("span", { style: { "padding-left": `${one.depth * 18}px` } }, one.depth ? h("span", { class: "dim" }, "└ ") : null, own(one.name)) },
       { head: "Use", kind: "grow", cell: (one) => bar(one.use, one.ceil ?? Math.max(one.rate, one.use, 1), `${short(one.use)}${unit(one)}`, one.use > one.rate ? "warn" : "") },
       { head: "Rate", kind: "num", cell: (one) => `${short(one.rate)}${unit(one)}` },
       { head: "Ceiling", kind: "num", cell: (one) => (one.ceil === null ? "–" : `${short(one.ceil)}${unit(one)}`) },
       { head: "Queues", kind: "grow hide", cell: (one) => one.queues.map((queue, i) => [i ? ", " : "", h("a", { key: queue.name, href: to(["queues", queue.name]) }, own(queue.name))]) },
-      page.mayChange ? { head: "", kind: "tight", cell: (one) => [button("Change", () => editClass(one), { label: `Change class ${one.name}` }), " ", button("Delete", () => removeClass(one), { kind: "danger", label: `Delete class ${one.name}` })] } : null,
+      page.may("PATCH /v1/classes/{name}") ? { head: "", kind: "tight", cell: (one) => [button("Change", () => editClass(one), { label: `Change class ${one.name}` }), " ", button("Delete", () => removeClass(one), { kind: "danger", label: `Delete class ${one.name}` })] } : null,
     ].filter(Boolean), rows, { caption: "Classes of queues" })
       : h("p", { class: "dim" }, "Queues share by their weights. With classes they get what they are sure of, and borrow what others leave."));
 }

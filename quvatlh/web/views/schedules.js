@@ -30,13 +30,13 @@ export default function schedules(page) {
     if (wait) return wait;
     const items = list.data.items;
     return [
-      page.mayChange ? h("div", { class: "tools" }, button("New schedule", () => edit(null), { kind: "primary" })) : null,
+      page.may("PUT /v1/schedules/{name}") ? h("div", { class: "tools" }, button("New schedule", () => edit(null), { kind: "primary" })) : null,
       items.length ? table([
         { head: "Schedule", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["schedules"], { name: open?.name === one.name ? undefined : one.name }), "aria-expanded": String(open?.name === one.name) }, open?.name === one.name ? "▾ " : "▸ ", own(one.name)) },
         { head: "Rule", kind: "grow", cell: (one) => [own(one.text || rule(one)), one.cron ? h("code", { class: "dim" }, ` ${one.cron}`) : null] },
         { head: "Next", kind: "tight", cell: (one) => (one.paused ? state("paused") : when(one.next[0])) },
         { head: "Last", kind: "tight hide", cell: (one) => when(one.last_slot) },
-        page.mayChange ? { head: "", kind: "", cell: (one) => h("div", { class: "actions" }, button("Run now", () => run(one), { label: `Run ${one.name} now` }), button(one.paused ? "Resume" : "Pause", () => pause(one), { label: `${one.paused ? "Resume" : "Pause"} ${one.name}` })) } : null,
+        page.may("PUT /v1/schedules/{name}") ? { head: "", kind: "", cell: (one) => h("div", { class: "actions" }, button("Run now", () => run(one), { label: `Run ${one.name} now` }), button(one.paused ? "Resume" : "Pause", () => pause(one), { label: `${one.paused ? "Resume" : "Pause"} ${one.name}` })) } : null,
       ].filter(Boolean), items, { caption: "Schedules" })
         : empty("There are no schedules.", h("p", {}, "One adds a task at each of its times, and neither misses nor doubles one: ", h("code", {}, "quvatlh cron add nightly '0 3 * * *' -- ./backup"))),
       open ? detail(page, open) : null,
@@ -102,7 +102,7 @@ function detail(page, open) {
       ], slots.slice(0, 10), { key: (slot) => `${slot.slot} ${slot.at}`, caption: "The last slots" })] : h("p", { class: "dim" }, "No slot of it has come yet.")),
     h("div", { class: "grid two" },
       card("Next", {}, one.next.length ? h("ol", {}, one.next.map((at) => h("li", { key: at }, moment(at), " ", h("small", {}, when(at))))) : h("p", { class: "dim" }, one.paused ? "It is paused." : "None.")),
-      card(own(one.name), { label: one.name, more: page.mayChange ? h("div", { class: "actions" }, button("Change…", () => edit(one)), button("Delete", () => confirm(`Delete ${one.name}?`, "With its ledger. Tasks that it has added stay.", "Delete", () => api.send("DELETE", api.path("/v1/schedules", one.name))), { kind: "danger" })) : null },
+      card(own(one.name), { label: one.name, more: page.may("PUT /v1/schedules/{name}") ? h("div", { class: "actions" }, button("Change…", () => edit(one)), button("Delete", () => confirm(`Delete ${one.name}?`, "With its ledger. Tasks that it has added stay.", "Delete", () => api.send("DELETE", api.path("/v1/schedules", one.name))), { kind: "danger" })) : null },
         pairs([["Rule", own(one.text || rule(one))], one.cron ? ["Cron", h("code", {}, one.cron)] : null, one.zone ? ["Zone", one.zone] : null, ["Overlap", one.overlap], ["Missed slots", one.catchup], ["Runs", h("code", {}, own(work(one.task.work)))]]),
         h("details", {}, h("summary", {}, "the task"), json(one.task)))),
   ];

@@ -41,7 +41,7 @@ export default function services(page) {
         { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, open?.name === one.value ? "▾ " : "▸ ", own(one.value)) },
         { head: "Live", kind: "num", cell: (one) => count(running[one.value] ?? 0) },
         { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, count(one.count)) },
-        page.mayChange ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
+        page.may("POST /v1/events") && page.session.queues.includes("*") ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
       ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
       open ? inside(page, open) : null,
     ];
@@ -65,7 +65,7 @@ function inside(page, open) {
         { head: "Service", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(task.name)) },
         { head: "Is", cell: (task) => state(task.state) },
         { head: "Instances", kind: "grow", cell: (task) => bar(task.live, task.wanted, `${task.live} of ${task.wanted}`, task.live < task.wanted ? "warn" : "") },
-        page.mayChange ? { head: "", kind: "tight", cell: (task) => h("div", { class: "actions" }, button("Change…", () => perform(page, "update", { ids: [task.id] }, `service ${task.name}`), { label: `Change ${task.name}` }), button("Delete", () => perform(page, "delete", { ids: [task.id] }, `service ${task.name}`), { kind: "danger", label: `Delete ${task.name}` })) } : null,
+        page.may("POST /v1/tasks/update") ? { head: "", kind: "tight", cell: (task) => h("div", { class: "actions" }, button("Change…", () => perform(page, "update", { ids: [task.id] }, `service ${task.name}`), { label: `Change ${task.name}` }), button("Delete", () => perform(page, "delete", { ids: [task.id] }, `service ${task.name}`), { kind: "danger", label: `Delete ${task.name}` })) } : null,
       ].filter(Boolean), found, { key: (task) => task.id, caption: "Services" }) : h("p", { class: "dim" }, "This group has jobs only."))),
     open.announced.data.items.length ? card("What they announce", { wide: true }, table([
       { head: "Name", cell: (one) => h("a", { href: to(["tasks", one.task]) }, own(one.name)) },

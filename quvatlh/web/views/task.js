@@ -5,7 +5,7 @@ import { h } from "../lib/dom.js";
 import { ago, moment, span, time, title, work } from "../lib/format.js";
 import { bar, button, card, copyable, json, own, pairs, state, table, tabs, waiting, when } from "../lib/parts.js";
 import { to } from "../lib/router.js";
-import { VERBS, perform } from "../lib/verbs.js";
+import { VERBS, allowed, perform } from "../lib/verbs.js";
 
 const LINES_MAX = 4000;
 const LINE_CHARS_MAX = 4000;
@@ -49,8 +49,8 @@ export default function task(page) {
     return [
       h("div", { class: "headline" },
         state(data.state), h("span", { class: "dim" }, summary(data)),
-        page.mayChange ? h("div", { class: "actions" }, Object.keys(VERBS).filter((verb) => may(verb, data)).map((verb) => h("button", {
-          key: verb, type: "button", class: VERBS[verb].danger ? "danger" : "", onclick: () => perform(page, verb, { ids: [id] }, "this task") }, VERBS[verb].words))) : null),
+        h("div", { class: "actions" }, allowed(page).filter((verb) => may(verb, data)).map((verb) => h("button", {
+          key: verb, type: "button", class: VERBS[verb].danger ? "danger" : "", onclick: () => perform(page, verb, { ids: [id] }, "this task") }, VERBS[verb].words)))),
       progress(all),
       explained?.data ? explain(explained.data) : null,
       data.error ? card("Error", { tone: "bad", wide: true }, h("p", {}, h("strong", {}, own(data.error.code))), data.error.text ? json(data.error.text) : null, details(data.error)) : null,

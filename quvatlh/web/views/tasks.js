@@ -6,7 +6,7 @@ import { count, plural, title, took, work } from "../lib/format.js";
 import { STATES, button, empty, own, state, table, waiting, when } from "../lib/parts.js";
 import { KEYS, match, parse, wordAt, write } from "../lib/query.js";
 import { to } from "../lib/router.js";
-import { VERBS, moveFailed, perform } from "../lib/verbs.js";
+import { VERBS, allowed, moveFailed, perform } from "../lib/verbs.js";
 
 const ROWS = 50;
 const FACETS = ["queue", "group", "name", "worker", "key", "error"];
@@ -86,7 +86,7 @@ export default function tasks(page) {
     const every = items.length > 0 && items.every((task) => selected.has(task.id));
     const time = sort().replace("-", "");
     return [
-      ...(page.mayChange ? [{
+      ...(allowed(page).length ? [{
         head: h("input", { type: "checkbox", "aria-label": "select all on this page", checked: every, indeterminate: !every && selected.size > 0, onchange: (event) => chooseAll(event.target.checked) }),
         kind: "tick",
         cell: (task) => h("input", { type: "checkbox", "aria-label": `select ${task.id}`, checked: selected.has(task.id) || allMatching, onchange: (event) => choose(task, event.target.checked) }),
@@ -124,7 +124,7 @@ export default function tasks(page) {
     return h("div", { class: "bulk", role: "region", "aria-label": "What is selected" },
       h("strong", {}, allMatching ? `${total} that match` : `${count(selected.size)} selected`),
       !allMatching && more && selected.size >= items.length ? button(`Select ${total} that match`, () => { allMatching = true; page.redraw(); }) : null,
-      Object.keys(VERBS).map((verb) => button(VERBS[verb].words, () => bulk(verb), { kind: VERBS[verb].danger ? "danger" : "" })),
+      allowed(page).map((verb) => button(VERBS[verb].words, () => bulk(verb), { kind: VERBS[verb].danger ? "danger" : "" })),
       button("Clear", () => { drop(); page.redraw(); }, { kind: "plain" }));
   }
 

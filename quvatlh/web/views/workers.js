@@ -10,7 +10,7 @@ import { to } from "../lib/router.js";
 
 export default function workers(page) {
   const list = page.watch("/v1/workers", { topics: ["task", "worker"], slowMs: 500 });
-  const history = page.watch("/v1/history", { everyMs: 5000, slowMs: 5000 });
+  const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 5000 }) : null;
   let running = null;
   let shown = "";
   moved(page.place);
@@ -33,10 +33,10 @@ export default function workers(page) {
         { head: "Worker", kind: "grow", cell: (worker) => h("a", { class: "title", href: to(["workers"], { name: worker.name === shown ? undefined : worker.name }), "aria-expanded": String(worker.name === shown) }, worker.name === shown ? "▾ " : "▸ ", own(worker.name)) },
         { head: "Is", cell: (worker) => state(worker.state) },
         { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
-        { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
+        history && { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
         { head: "Queues", kind: "hide", cell: (worker) => worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
         { head: "Tags", kind: "grow hide", cell: (worker) => given(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
-        page.mayChange ? { head: "", kind: "tight", cell: (worker) => drainButton(worker) } : null,
+        page.may("PATCH /v1/workers/{name}") ? { head: "", kind: "tight", cell: (worker) => drainButton(worker) } : null,
       ].filter(Boolean), items, { caption: "Workers" }),
       shown && !one ? h("p", { class: "problem" }, "There is no worker ", own(shown), ".") : null,
       one ? detail(page, one, running, history) : null,
@@ -71,7 +71,7 @@ function edit(worker) {
 function detail(page, worker, running, history) {
   const tasks = running?.data?.items ?? [];
   return h("div", { class: "grid two" },
-    card(own(worker.name), { label: worker.name, more: page.mayChange ? button("Change…", () => edit(worker)) : null },
+    card(own(worker.name), { label: worker.name, more: page.may("PATCH /v1/workers/{name}") ? button("Change…", () => edit(worker)) : null },
       pairs([
         ["Is", state(worker.state)],
         ["Node", own(worker.node)],

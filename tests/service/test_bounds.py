@@ -1,0 +1,138 @@
+"""Tokens of workers that are for some queues: what is claimed, reported, awarded, and what nobody can widen."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from quvatlh.core import commands as c
+from quvatlh.core.model import WorkerFacts
+from quvatlh.ports import Refused
+from quvatlh.service import asks
+from quvatlh.service.pool import Call, Principal, Rejected
+from quvatlh.service.pullasks import Report, Verb
+from quvatlh.service.pullpool import Wanted
+from quvatlh.service.wire import Hello, Link
+from tests.service.outposts import Cable, Field, posted
+from tests.service.stand import Stand, asked, one
+
+PULL = {"pull": True}
+MAIL = Principal("hand", "worker", ("mail*",))
+
+
+def by(who: Principal) -> Call:
+    return Call(who)
+
+
+async def claimed(stand: Stand, *queues: str, who: Principal = MAIL) -> list[dict[str, Any]]:
+    wanted = Wanted("w", queues or ("*",), most=10, wait_ms=0)
+    return list((await stand.pool.claim(by(who), wanted)).actions)
+
+
+async def say(stand: Stand, verb: Verb, action: dict[str, Any], who: Principal = MAIL) -> str:
+    (code,) = await stand.pool.report(by(who), verb, [Report(action["action"], action["token"])])
+    return code
+
+
+async def test_a_claim_brings_what_is_of_its_tokens_queues(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        for queue in ("mail", "mail-bulk", "images"):
+            await stand.add(id=queue, queue=queue, work=PULL)
+        assert sorted(each["task"]["id"] for each in await claimed(stand)) == ["mail", "mail-bulk"]
+        assert await claimed(stand, "*", "i*") == []
+        for queues in (("images",), ("i*", "images")):
+            with pytest.raises(Rejected) as caught:
+                await claimed(stand, *queues)
+            assert (caught.value.code, caught.value.errors[0].path) == ("forbidden", "queues")
+        assert stand.peek("images") == "pending"
+
+
+async def test_workers_are_for_queues_and_so_not_for_groups(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        of_a_group = Principal("hand", "worker", ("*",), ("a",))
+        with pytest.raises(Rejected, match="workers are for queues"):
+            await claimed(stand, who=of_a_group)
+        with pytest.raises(Rejected, match="workers are for queues"):
+            await stand.pool.connect(by(of_a_group), Cable().end(at_worker=False))
+
+
+async def test_no_report_is_taken_of_actions_of_other_queues(tmp_path: Path) -> None:
+    """Tokens of actions only grow, so they are easily guessed."""
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="i", queue="images", work=PULL)
+        (action,) = await claimed(stand, who=Principal("all", "worker"))
+        for verb in ("renew", "progress", "finish", "fail"):
+            assert await say(stand, verb, action) == "stale_token"
+        assert stand.peek("i") in {"claimed", "running"}
+        assert await say(stand, "finish", action, Principal("all", "worker")) == ""
+        for verb in ("finish", "fail"):
+            assert await say(stand, verb, action) == "stale_token"  # type: ignore[arg-type]
+        assert await say(stand, "finish", action, Principal("all", "worker")) == ""
+
+
+async def test_a_worker_that_connects_takes_what_is_of_its_tokens_queues(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        field = Field(stand)
+        field.principal = MAIL
+        async with posted(field, stand.clock) as post:
+            await post.working()
+            image, mail = await stand.add(queue="images"), await stand.add(queue="mail")
+            await stand.until_state(mail, "running")
+            assert stand.peek(image) == "pending"
+            told = await stand.pool.worker(asked(), "w1")
+            assert (told["queues"], told["facts"]["token_queues"]) == (["mail*"], ["mail*"])
+            with pytest.raises(Rejected) as caught:
+                await stand.pool.patch_worker(asked(), "w1", {"queues": ["mail", "*"]})
+            assert (caught.value.code, caught.value.errors[0].path) == ("conflict", "queues[1]")
+            changed = await stand.pool.patch_worker(asked(), "w1", {"queues": ["mail"]})
+            assert changed["queues"] == ["mail"]
+            post.end("a1")
+            await stand.until_state(mail, "succeeded")
+
+
+async def test_with_another_token_it_is_bounded_otherwise(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        field = Field(stand)
+        async with posted(field, stand.clock) as post:
+            await post.working()
+            assert (await stand.pool.worker(asked(), "w1"))["queues"] == ["*"]
+            field.principal = MAIL
+            for _, cable in field.cables:
+                cable.near.put_nowait(None)
+            workers = stand.node.presence.workers
+            await stand.until(lambda: workers()["w1"].facts.queues == ("mail*",))
+            field.principal = Principal("all", "worker")
+            for _, cable in field.cables:
+                cable.near.put_nowait(None)
+            await stand.until(lambda: "token_queues" not in workers()["w1"].facts.facts)
+
+
+async def test_a_worker_widens_nothing_by_itself(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        cable = Cable()
+        served = asyncio.create_task(stand.pool.connect(by(MAIL), cable.end(at_worker=False)))
+        link = Link(cable.end(at_worker=True), _nothing, lambda _kind, _value: None)
+        running = asyncio.create_task(link.run())
+        link.put(Hello("w1"))
+        facts = WorkerFacts("w1", "worker", queues=("images",), facts={"token_queues": ["*"]})
+        wish = asks.Open("w1", "s1", b"h" * 32, "d", facts)
+        with pytest.raises(Refused, match="its token is for tasks of mail") as caught:
+            await link.call("open", wish, 2)
+        assert caught.value.code == "forbidden"
+        await link.call("open", structs.replace(wish, facts=structs.replace(facts, queues=("mail", "*"))), 2)
+        told = stand.node.presence.workers()["w1"].facts
+        assert (set(told.queues), told.facts["token_queues"]) == ({"mail", "mail*"}, ["mail*"])
+        for changes in (c.WorkerChanges(queues=("*",)), c.WorkerChanges(facts={})):
+            with pytest.raises(Refused, match="not this connection's"):
+                await link.call("report", c.PatchWorker("w1", changes), 2)
+        await link.call("report", c.PatchWorker("w1", c.WorkerChanges(leaving=True)), 2)
+        link.hang_up()
+        await asyncio.gather(running, served)
+
+
+async def _nothing(_kind: str, _value: object) -> None:
+    pass
