@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.web.seen import Seen, expect
@@ -194,7 +195,7 @@ async def test_pause_holds_the_page_still_and_says_how_old_it_is(seen: Seen) -> 
     await expect(seen.page.get_by_text("No task matches.")).to_be_visible()
     await seen.press("Pause")
     await seen.add(name="unseen", queue="still", tags=NEVER, work=SLEEP)
-    await expect(seen.page.get_by_text("paused · 2.")).to_be_visible()
+    await expect(seen.page.get_by_text(re.compile(r"paused · [2-9]"))).to_be_visible()
     await expect(seen.row("unseen")).to_have_count(0)
     await seen.press("Go on")
     await expect(seen.row("unseen")).to_be_visible()

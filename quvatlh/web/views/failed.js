@@ -22,9 +22,8 @@ export default function failed(page) {
   moved(page.place);
 
   function moved(place) {
-    if (groups.address !== `/v1/tasks?state=failed&group_by=${by()}`) groups.data = undefined;
     groups.move(`/v1/tasks?state=failed&group_by=${by()}`);
-    inside?.stop();
+    page.unwatch(inside);
     inside = place.query.open === undefined ? null : page.watch(`/v1/tasks${api.query({ state: "failed", [by()]: open(), sort: "-finished_at", limit: 20 })}`, { topics: ["task"] });
   }
 

@@ -19,7 +19,7 @@ export default function services(page) {
   function moved(place) {
     const name = place.query.group;
     if (open?.name === name) return;
-    for (const resource of open?.resources ?? []) resource.stop();
+    page.unwatch(...(open?.resources ?? []));
     open = name === undefined ? null : group(name);
   }
 

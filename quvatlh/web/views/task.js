@@ -3,12 +3,11 @@
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { ago, moment, span, time, title, work } from "../lib/format.js";
-import { bar, button, card, copyable, json, own, pairs, state, table, tabs, waiting, when } from "../lib/parts.js";
+import { Log } from "../lib/log.js";
+import { bar, card, copyable, json, own, pairs, state, table, waiting, when } from "../lib/parts.js";
 import { to } from "../lib/router.js";
 import { VERBS, perform } from "../lib/verbs.js";
 
-const LINES_MAX = 4000;
-const LINE_CHARS_MAX = 4000;
 const FINISHED = ["succeeded", "failed", "deleted"];
 const VERDICTS = {
   would_run: "would run it", lost: "is out of touch", draining: "is draining", queue: "does not take from its queue",
@@ -21,7 +20,7 @@ export default function task(page) {
   const base = api.path("/v1/tasks", id);
   const one = page.watch(base, { topics: ["task"], id, onData: arrived });
   const actions = page.watch(`${base}/actions`, { topics: ["task"], id });
-  const log = new Log(page, base);
+  const log = new Log(page, base, (action) => (actions.data?.items ?? one.data.actions).find((each) => each.id === action)?.finished_at);
   let explained = null;
 
   /** Asked only while it waits: otherwise there is nothing to explain. */
@@ -29,7 +28,7 @@ export default function task(page) {
     const waits = !FINISHED.includes(data.state) && data.state !== "running";
     if (waits && !explained) explained = page.watch(`${base}/explain`, { topics: ["task", "worker", "queue"], slowMs: 1000, everyMs: 3000 });
     if (!waits && explained) {
-      explained.stop();
+      page.unwatch(explained);
       explained = null;
     }
     if (data.started_at || data.state === "running") log.begin(data.actions.at(-1)?.id);
@@ -144,107 +143,4 @@ function facts(data) {
     data.eta?.at ? ["Expected", when(data.eta.at)] : null,
     ["Runs", h("code", {}, work(data.work))],
   ]);
-}
-
-// --- the log, as it is written ---
-
-class Log {
-  constructor(page, base) {
-    this.page = page;
-    this.base = base;
-    this.stream = "stdout";
-    this.action = undefined;
-    this.wanted = undefined;
-    this.lines = [];
-    this.rest = "";
-    this.dropped = 0;
-    this.words = "";
-    this.stopper = null;
-    this.sticks = true;
-    page.onStop(() => this.stopper?.abort());
-  }
-
-  /** The newest action is shown, unless the person chose one. */
-  begin(newest) {
-    if (this.wanted === undefined && newest !== undefined && newest !== this.action) this.follow(newest);
-    else if (this.action === undefined) this.follow(newest);
-  }
-
-  choose(stream, action) {
-    this.stream = stream;
-    if (action !== undefined) this.wanted = action;
-    this.follow(action ?? this.action);
-  }
-
-  async follow(action) {
-    this.stopper?.abort();
-    const stopper = (this.stopper = new AbortController());
-    this.action = action;
-    this.lines = [];
-    this.rest = "";
-    this.dropped = 0;
-    this.words = "";
-    let offset = 0;
-    for (let tries = 0; tries < 100 && this.stopper === stopper; tries += 1) {
-      try {
-        const response = await api.open(`${this.base}/log${api.query({ stream: this.stream, action, follow: 1, offset })}`, stopper.signal);
-        const first = Number(response.headers.get("Quvatlh-Offset") ?? offset);
-        if (first > offset) this.words = "what stood before is no longer kept";
-        if (response.headers.get("Quvatlh-Log") === "tail") this.words = "its worker is gone: this is the end that is left";
-        offset = first;
-        const reader = response.body.getReader();
-        const decoder = new TextDecoder();
-        for (;;) {
-          const { value, done } = await reader.read();
-          if (done) break;
-          offset += value.length;
-          this.take(decoder.decode(value, { stream: true }));
-        }
-        if (this.stopper === stopper) this.page.redraw();
-        return;
-      } catch (error) {
-        if (this.stopper !== stopper || error.name === "AbortError") return;
-        if (error.status >= 400 && error.status < 500) {
-          this.words = error.message;
-          this.page.redraw();
-          return;
-        }
-        await new Promise((resolve) => setTimeout(resolve, 1000)); // the node is away: go on at the next byte
-      }
-    }
-  }
-
-  take(text) {
-    const lines = (this.rest + text).split("\n");
-    this.rest = lines.pop().slice(-LINE_CHARS_MAX);
-    for (const line of lines) this.lines.push(line.length > LINE_CHARS_MAX ? `${line.slice(0, LINE_CHARS_MAX)}…` : line);
-    const over = this.lines.length - LINES_MAX;
-    if (over > 0) {
-      this.lines.splice(0, over);
-      this.dropped += over;
-    }
-    this.page.live.onChange(true);
-  }
-
-  card(actions) {
-    if (this.action === undefined) return null;
-    const text = [...this.lines, this.rest].join("\n");
-    const whole = `${this.base}/log${api.query({ stream: this.stream, action: this.action })}`;
-    const stick = (element) => {
-      this.place = element;
-      element.scrollTop = element.scrollHeight;
-    };
-    if (this.place && this.sticks) requestAnimationFrame(() => { this.place.scrollTop = this.place.scrollHeight; });
-    return card("Log", {
-      wide: true,
-      more: h("div", { class: "actions" },
-        tabs(["stdout", "stderr"], this.stream, (stream) => this.choose(stream)),
-        actions.length > 1 ? h("select", { "aria-label": "Try", onchange: (event) => this.choose(this.stream, event.target.value) },
-          actions.map((action) => h("option", { key: action.id, value: action.id, selected: action.id === this.action }, `try ${action.attempt}, ${action.worker}`))) : null,
-        h("a", { href: whole, download: "", class: "button" }, "Save")) },
-      this.words ? h("p", { class: "dim" }, this.words) : null,
-      this.dropped ? h("p", { class: "dim" }, `the last ${LINES_MAX} lines; ${this.dropped} before them are in the file`) : null,
-      h("pre", { class: "log", tabindex: "0", "aria-label": this.stream, made: stick, onscroll: (event) => { const e = event.target; this.sticks = e.scrollHeight - e.scrollTop - e.clientHeight < 30; } },
-        text || h("span", { class: "dim" }, "nothing written")));
-  }
 }
