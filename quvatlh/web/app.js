@@ -225,7 +225,7 @@ function outside() {
 
 addEventListener("hashchange", arrive);
 addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, textarea, select, button, a, summary, dialog, [role=region]");
+  const typing = event.target.closest?.("input, textarea, select, button, a, summary, dialog");
   if (event.ctrlKey || event.metaKey || event.altKey || typing || session === null) return;
   if (event.key === "p") {
     togglePause();

@@ -86,10 +86,10 @@ class Bench:
     async def link(self) -> str:
         return self._url + str((await self.post("/v1/session/link", {}))["url"])
 
-    async def view(self, chromium: Any, name: str, seconds: float, alone: float) -> None:
+    async def view(self, running: Any, name: str, seconds: float, alone: float) -> None:
         """`alone`: percent of a core that an event a second costs without a tab."""
         place, content = VIEWS[name]
-        async with self.watching(chromium) as (tab, devtools):
+        async with self.watching(running) as (tab, devtools):
             began = time.monotonic()
             await tab.page.goto(f"{self._url}/{place}")
             await tab.page.locator(content).first.wait_for()
@@ -116,8 +116,8 @@ class Bench:
             if tab.errors:
                 raise AssertionError(tab.errors)
 
-    async def heap(self, chromium: Any, minutes: float) -> None:
-        async with self.watching(chromium) as (tab, devtools):
+    async def heap(self, running: Any, minutes: float) -> None:
+        async with self.watching(running) as (tab, devtools):
             await tab.page.goto(f"{self._url}/#/")
             for minute in range(int(minutes) + 1):
                 await devtools.send("HeapProfiler.collectGarbage")
@@ -129,8 +129,8 @@ class Bench:
                     await asyncio.sleep(60)
 
     @contextlib.asynccontextmanager
-    async def watching(self, chromium: Any) -> AsyncIterator[tuple[browser.Tab, Any]]:
-        async with browser.tab(chromium) as tab:
+    async def watching(self, running: Any) -> AsyncIterator[tuple[browser.Tab, Any]]:
+        async with browser.tab(running) as tab:
             async with self._session.get(await self.link(), allow_redirects=False) as answer:
                 name, _, secret = answer.headers["Set-Cookie"].partition(";")[0].partition("=")
             await tab.context.add_cookies([{"name": name, "value": secret, "url": self._url}])
@@ -156,10 +156,10 @@ async def tell(rows: report.Rows, waiting: int, seconds: float, minutes: float) 
                 await asyncio.sleep(SETTLE_S)
                 alone, rate = await bench.node_cost(seconds)
                 rows.add("no tab", node_percent=alone, events_a_s=rate)
-                async with browser.chromium() as chromium:
+                async with browser.started(browser.CHROMIUM) as running:
                     for name in VIEWS:
-                        await bench.view(chromium, name, seconds, alone / rate)
-                    await bench.heap(chromium, minutes)
+                        await bench.view(running, name, seconds, alone / rate)
+                    await bench.heap(running, minutes)
             finally:
                 happening.cancel()
                 await asyncio.gather(happening, return_exceptions=True)
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0, help="of the heap")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    if lacking := browser.missing():
+    if lacking := browser.missing(browser.CHROMIUM):
         sys.exit(lacking)
     rows = report.Rows()
     asyncio.run(tell(rows, given.waiting, given.seconds, given.minutes))

@@ -37,7 +37,7 @@ def master_of(cluster: Cluster) -> tuple[Daemon, list[Daemon]]:
 
 
 async def test_the_master_is_killed_while_the_page_is_open(tmp_path: Path) -> None:
-    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
         master, others = await asyncio.to_thread(master_of, cluster)
         await entered(tab, others[0])
         page = tab.page
@@ -55,7 +55,7 @@ async def test_the_master_is_killed_while_the_page_is_open(tmp_path: Path) -> No
 
 
 async def test_the_pages_own_node_is_killed_and_comes_back(tmp_path: Path) -> None:
-    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
         _, others = await asyncio.to_thread(master_of, cluster)
         own = others[0]
         await entered(tab, own)
@@ -74,7 +74,7 @@ async def test_the_pages_own_node_is_killed_and_comes_back(tmp_path: Path) -> No
 
 
 async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path) -> None:
-    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
         master, others = await asyncio.to_thread(master_of, cluster)
         await entered(tab, master)
         page, target = tab.page, others[1].name
@@ -90,13 +90,13 @@ async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path
 
 
 async def test_a_group_is_evened_out_after_its_plan_was_shown(tmp_path: Path) -> None:
-    async with daemons(tmp_path, QUVATLH_WORKER_SLOTS="2") as cluster, browser.chromium() as chromium:
+    async with daemons(tmp_path, QUVATLH_WORKER_SLOTS="2") as cluster, browser.started() as running:
         master, others = await asyncio.to_thread(master_of, cluster)
         for node in others:
             await asyncio.to_thread(asked, master, f"/v1/workers/{node.name}/drain", {})
         tasks = [{"id": f"heavy-{n}", "group": "heavy", "work": {"command": ["sleep", "60"]}} for n in range(2)]
         await asyncio.to_thread(asked, master, "/v1/events", {"event": "ADD", "tasks": tasks})
-        async with browser.tab(chromium) as tab:
+        async with browser.tab(running) as tab:
             await entered(tab, master)
             page = tab.page
             await page.goto(f"http://{master.place.client}/#/services?group=heavy")

@@ -33,14 +33,14 @@ export function button(words, onclick, { kind = "", disabled = false, title, lab
 
 /** `columns`: [{head, cell(row), kind, sort}]; `kind`: num, grow, tight, hide (on narrow screens). */
 export function table(columns, rows, { key = (row) => row.name, caption, rowClass = () => "", onhead } = {}) {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+  return h("div", { class: "scroll", role: "group", "aria-label": caption },
     h("table", {},
       h("caption", { class: "unseen" }, caption),
       h("thead", {}, h("tr", {}, columns.map((column, i) => h("th",
         { key: i, scope: "col", class: column.kind ?? "", "aria-sort": column.sorted },
         column.sort ? h("button", { type: "button", class: "plain", onclick: () => onhead(column.sort) }, column.head,
           column.sorted ? h("span", { "aria-hidden": "true" }, column.sorted === "ascending" ? " ↑" : " ↓") : null)
-          : column.head)))),
+          : column.head || h("span", { class: "unseen" }, "Actions"))))),
       h("tbody", {}, rows.map((row) => h("tr", { key: key(row), class: rowClass(row) },
         columns.map((column, i) => h("td", { key: i, class: column.kind ?? "" }, column.cell(row))))))));
 }
