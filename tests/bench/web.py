@@ -3,7 +3,8 @@
 One real node with N waiting tasks (1,000,000), in which 2,000 events a second happen (tasks added and deleted by the hundred),
 and one tab of a real Chromium. Told for each view: until something is painted and until its content is there, both on the
 loopback with an empty cache; milliseconds of scripting, of layout and of all work of the page's main thread a second; the
-processor time of the node, with the tab and without. Then the heap of the tab over M minutes (10) of the overview.
+processor time of the node, with the tab and without. Then the heap of the tab over M minutes (10) of the overview, and what
+there was more of at its end than a minute after its beginning, by kind.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -40,7 +43,13 @@ VIEWS = {
     "workers": ("#/workers", "tbody tr"),
     "queues": ("#/queues", "main > *"),
     "cluster": ("#/cluster", "tbody tr"),
+    "queue": ("#/queues/live", ".stats"),
+    "services": ("#/services", "tbody tr"),
+    "schedules": ("#/schedules", "main > *"),
+    "task with a log": ("#/tasks/writes", ".log"),
 }
+WRITES: dict[str, Any] = {"id": "writes", "queue": "writes", "work": {"shell": "while :; do seq 100; sleep 0.1; done"}}
+"""A thousand lines a second."""
 MEASURED = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration", "TaskDuration")
 
 
@@ -119,14 +128,23 @@ class Bench:
     async def heap(self, running: Any, minutes: float) -> None:
         async with self.watching(running) as (tab, devtools):
             await tab.page.goto(f"{self._url}/#/")
+            early: Counter[str] = Counter()
             for minute in range(int(minutes) + 1):
                 await devtools.send("HeapProfiler.collectGarbage")
                 now = await metrics(devtools)
                 self._rows.add(
-                    f"heap of the overview after {minute} min", mb=now["JSHeapUsedSize"] / 1e6, nodes=int(now["Nodes"])
+                    f"heap of the overview after {minute} min",
+                    mb=now["JSHeapUsedSize"] / 1e6,
+                    nodes=int(now["Nodes"]),
+                    listeners=int(now["JSEventListeners"]),
                 )
+                if minute == 1:
+                    early = await kinds(devtools)
                 if minute < int(minutes):
                     await asyncio.sleep(60)
+            more = await kinds(devtools) - early
+            for kind, size in more.most_common(8):
+                self._rows.add(f"more of {kind}", kb=size / 1e3)
 
     @contextlib.asynccontextmanager
     async def watching(self, running: Any) -> AsyncIterator[tuple[browser.Tab, Any]]:
@@ -143,6 +161,23 @@ async def metrics(devtools: Any) -> dict[str, float]:
     return {each["name"]: each["value"] for each in (await devtools.send("Performance.getMetrics"))["metrics"]}
 
 
+async def kinds(devtools: Any) -> Counter[str]:
+    """Bytes of what is reachable, by kind of node and name of constructor."""
+    pieces: list[str] = []
+    devtools.on("HeapProfiler.addHeapSnapshotChunk", lambda event: pieces.append(event["chunk"]))
+    await devtools.send("HeapProfiler.takeHeapSnapshot", {"reportProgress": False})
+    told = json.loads("".join(pieces))
+    meta = told["snapshot"]["meta"]
+    fields, nodes, strings = meta["node_fields"], told["nodes"], told["strings"]
+    kind, name, size = (fields.index(each) for each in ("type", "name", "self_size"))
+    named = {"object", "native", "code", "hidden"}
+    found: Counter[str] = Counter()
+    for at in range(0, len(nodes), len(fields)):
+        which = meta["node_types"][0][nodes[at + kind]]
+        found[f"{which} {strings[nodes[at + name]][:60]}" if which in named else which] += nodes[at + size]
+    return found
+
+
 async def tell(rows: report.Rows, waiting: int, seconds: float, minutes: float) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with tempfile.TemporaryDirectory() as directory:
@@ -151,6 +186,7 @@ async def tell(rows: report.Rows, waiting: int, seconds: float, minutes: float) 
             assert isinstance(node, Daemon)
             bench = Bench(rows, node, session)
             await bench.fill(waiting)
+            await bench.post("/v1/events", {"event": "ADD", "tasks": [WRITES]})
             happening = asyncio.create_task(bench.happen())
             try:
                 await asyncio.sleep(SETTLE_S)

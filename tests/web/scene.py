@@ -56,7 +56,10 @@ def fill(node: Program) -> None:
 
 
 def change(node: Program, method: str, path: str, body: object) -> Any:
-    headers = {"Authorization": f"Bearer {(node.data / 'token').read_text().strip()}", "Content-Type": "application/json"}
+    headers = {
+        "Authorization": f"Bearer {(node.data / 'token').read_text().strip()}",
+        "Content-Type": "application/json",
+    }
     request = urllib.request.Request(node.url + path, json.dumps(body).encode(), headers, method=method)
     with urllib.request.urlopen(request, timeout=20) as answer:
         return json.load(answer)

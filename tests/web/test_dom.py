@@ -26,7 +26,8 @@ TRIAL = """async (rounds) => {
         const said = drawn.map((each) => each.textContent).join();
         if (said !== keys.map((key) => `${key}${round}`).join()) return `${before} to ${keys} is ${said}`;
         if (drawn.some((each) => stood.has(each.dataset.key) && stood.get(each.dataset.key) !== each)) return `${keys}: made anew`;
-        const moved = new Set(watch.takeRecords().flatMap((one) => [...one.addedNodes]).filter((each) => stood.get(each.dataset.key) === each));
+        const put = watch.takeRecords().flatMap((one) => [...one.addedNodes]);
+        const moved = new Set(put.filter((each) => stood.get(each.dataset.key) === each));
         const places = keys.filter((key) => stood.has(key)).map((key) => before.indexOf(key));
         if (moved.size > places.length - longest(places)) return `${before} to ${keys} moved ${moved.size}`;
         before = keys;

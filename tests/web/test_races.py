@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, Self
 
 from tests.web.seen import Seen, expect
 
@@ -22,7 +22,7 @@ class Held:
         self._fits = re.compile(fits)
         self._page = seen.page
 
-    async def __aenter__(self) -> Held:
+    async def __aenter__(self) -> Self:
         await self._page.route(self._fits, self._hold)
         return self
 

@@ -50,6 +50,7 @@ export class Live {
   pause() {
     this.stop();
     this.tell("paused");
+    for (const resource of this.resources) resource.hold();
   }
 
   resume() {
@@ -211,6 +212,15 @@ class Resource {
     clearTimeout(this.timer);
     this.dirty = true;
     this.timer = setTimeout(() => this.read(), 0);
+  }
+
+  /** What is seen stays as it is; what is not there yet still comes. */
+  hold() {
+    if (this.data === undefined) return;
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.stopper?.abort();
+    this.stopper = null;
   }
 
   touch() {

@@ -22,6 +22,7 @@ export default function task(page) {
   const actions = page.watch(`${base}/actions`, { topics: ["task"], id });
   const log = new Log(page, base, (action) => (actions.data?.items ?? one.data.actions).find((each) => each.id === action)?.finished_at);
   let explained = null;
+  let policy = null; // as it is stored, where the task names one
 
   /** Asked only while it waits: otherwise there is nothing to explain. */
   function arrived(data) {
@@ -31,6 +32,7 @@ export default function task(page) {
       page.unwatch(explained);
       explained = null;
     }
+    if (data.policy?.name && !policy) policy = page.watch(api.path("/v1/policies", data.policy.name), { everyMs: 60_000 });
     if (data.started_at || data.state === "running") log.begin(data.actions.at(-1)?.id);
   }
 
@@ -51,7 +53,7 @@ export default function task(page) {
           key: verb, type: "button", class: VERBS[verb].danger ? "danger" : "", onclick: () => perform(page, verb, { ids: [id] }, "this task") }, VERBS[verb].words))) : null),
       progress(all),
       explained?.data ? explain(explained.data) : null,
-      data.error ? card("Error", { tone: "bad", wide: true }, h("p", {}, h("strong", {}, own(data.error.code))), data.error.text ? json(data.error.text) : null, details(data.error)) : null,
+      data.error ? errorCard(data.error, all.findLast((action) => action.finished_at)) : null,
       h("div", { class: "grid two" },
         card("What happened", {}, timeline(data, all)),
         card("What it is", {}, facts(data))),
@@ -60,7 +62,7 @@ export default function task(page) {
       "payload" in data ? card("Payload", { wide: true }, json(data.payload)) : null,
       "payload_base64" in data ? card("Payload, as bytes in base64", { wide: true }, json(data.payload_base64)) : null,
       card("Work", { wide: true }, json(data.work)),
-      data.policy ? card("Policy", { wide: true }, json(data.policy.name ? `stored as ${data.policy.name}` : data.policy)) : null,
+      data.policy ? policyCard(data.policy, policy) : null,
       card("Everything that was asked for", { wide: true }, h("details", {}, h("summary", {}, "as the interface tells it"), json(data))),
     ];
   }
@@ -97,9 +99,18 @@ function explain(told) {
     ], told.workers.slice(0, 50), { caption: "What each worker says" }) : null);
 }
 
-function details(error) {
+function policyCard(given, stored) {
+  if (!given.name) return card("Policy", { wide: true }, json(given));
+  return card("Policy", { wide: true }, h("p", {}, "Stored as ", own(given.name), stored?.data ? h("span", { class: "dim" }, `, changed ${ago(stored.data.at)}`) : null),
+    stored?.data ? json(stored.data.source) : stored?.error ? h("p", { class: "problem" }, own(stored.error.message)) : null);
+}
+
+/** A traceback is the end of what it wrote: shown where one looks for it. */
+function errorCard(error, last) {
   const rest = Object.entries(error).filter(([name, value]) => name !== "code" && name !== "text" && value);
-  return rest.map(([name, value]) => h("div", { key: name }, h("h3", {}, name), json(value)));
+  return card("Error", { tone: "bad", wide: true }, h("p", {}, h("strong", {}, own(error.code))), error.text ? json(error.text) : null,
+    last?.output_tail ? [h("h3", {}, "The last that it wrote"), json(last.output_tail)] : null,
+    rest.map(([name, value]) => h("div", { key: name }, h("h3", {}, name), json(value))));
 }
 
 // --- the timeline ---
