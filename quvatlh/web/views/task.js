@@ -2,7 +2,7 @@
 
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
-import { ago, moment, span, time, title, work } from "../lib/format.js";
+import { ago, count, moment, span, time, title, work } from "../lib/format.js";
 import { Log } from "../lib/log.js";
 import { bar, card, copyable, json, own, pairs, state, table, waiting, when } from "../lib/parts.js";
 import { to } from "../lib/router.js";
@@ -56,7 +56,7 @@ export default function task(page) {
       data.error ? errorCard(data.error, all.findLast((action) => action.finished_at)) : null,
       h("div", { class: "grid two" },
         card("What happened", {}, timeline(data, all)),
-        card("What it is", {}, facts(data))),
+        card("What it is", {}, facts(data, explained !== null))),
       log.card(all),
       data.state === "succeeded" && data.result !== null ? card("Result", { wide: true }, json(data.result)) : null,
       "payload" in data ? card("Payload", { wide: true }, json(data.payload)) : null,
@@ -89,7 +89,7 @@ function explain(told) {
   return card("Why it is not running", { wide: true, tone: "warn" },
     h("p", { class: "lead" }, own(told.text)),
     pairs([
-      told.position !== null && told.position !== undefined ? ["Before it", `${told.position}`] : null,
+      told.position !== null && told.position !== undefined ? ["Before it", told.position ? count(told.position) : "none: it is the next"] : null,
       told.eta?.at ? ["Expected", [when(told.eta.at), told.eta.low ? h("span", { class: "dim" }, ` (${ago(told.eta.low)} to ${ago(told.eta.high)})`) : null]] : null,
       told.holders?.length ? ["Held by", told.holders.slice(0, 5).map((holder, i) => [i ? ", " : "", h("a", { key: holder, href: to(["tasks", holder]) }, own(holder))])] : null,
     ]),
@@ -137,7 +137,8 @@ function timeline(data, actions) {
     h("i", { "aria-hidden": "true" }), h("span", {}, step.words), step.at ? h("time", { datetime: step.at, title: step.at }, moment(step.at), " ", h("small", {}, ago(step.at))) : null)));
 }
 
-function facts(data) {
+/** When it is expected is told by who explains, where it is explained: he knows of workers, too. */
+function facts(data, isExplained) {
   return pairs([
     ["Id", copyable(data.id)],
     ["Group", h("a", { href: to(["services"], { group: data.group }) }, own(data.group))],
@@ -151,7 +152,7 @@ function facts(data) {
     data.timeout ? ["Timeout", data.timeout] : null,
     ["Lease", data.lease],
     ["Delivery", data.delivery],
-    data.eta?.at ? ["Expected", when(data.eta.at)] : null,
+    data.eta?.at && !isExplained ? ["Expected", when(data.eta.at)] : null,
     ["Runs", h("code", {}, work(data.work))],
   ]);
 }
