@@ -9,6 +9,9 @@ import * as api from "./api.js";
 const EVERY_MS = 250;
 const SHARE = 60;
 const SLOWEST_MS = 5000;
+const COSTLY_MS = 500;
+const COSTLIEST_MS = 120_000;
+/** What takes the node longer than COSTLY_MS, twice running, is counting among very many: it may rest so much longer. */
 const SILENT_MS = 6000;
 const LOST_MS = 9000;
 const RETRY_MS = [250, 500, 1000, 2000, 3000];
@@ -183,7 +186,7 @@ class Resource {
     this.error = undefined;
     this.failed = false;
     this.at = 0;
-    this.tookMs = 0;
+    this.tookMs = [0, 0]; // the last time, and the time before
     this.readAt = -Infinity;
     this.dirty = false;
     this.stopper = null;
@@ -200,6 +203,7 @@ class Resource {
   move(address, { keep = false } = {}) {
     if (address === this.address) return;
     this.address = address;
+    this.tookMs = [0, 0];
     this.error = undefined;
     if (!keep) this.data = undefined;
     this.refresh();
@@ -226,8 +230,14 @@ class Resource {
   touch() {
     this.dirty = true;
     if (this.stopper || this.timer || this.live.state === "paused") return;
-    const rest = Math.min(Math.max(this.slowMs, this.tookMs * SHARE, this.failed ? AGAIN_MS : 0), Math.max(SLOWEST_MS, this.slowMs));
-    this.timer = setTimeout(() => this.read(), Math.max(0, this.readAt + rest - performance.now()));
+    this.timer = setTimeout(() => this.read(), Math.max(0, this.readAt + this.restMs() - performance.now()));
+  }
+
+  restMs() {
+    const [took, before] = this.tookMs;
+    const least = Math.max(this.slowMs, this.failed ? AGAIN_MS : 0);
+    if (Math.min(took, before) > COSTLY_MS) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * SHARE));
+    return Math.max(least, Math.min(SLOWEST_MS, took * SHARE));
   }
 
   async read() {
@@ -254,7 +264,7 @@ class Resource {
     } finally {
       clearTimeout(patience);
     }
-    this.tookMs = performance.now() - began;
+    this.tookMs = [performance.now() - began, this.tookMs[0]];
     this.readAt = performance.now();
     this.stopper = null;
     this.live.onChange();

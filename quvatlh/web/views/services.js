@@ -9,6 +9,7 @@ import { to } from "../lib/router.js";
 import { perform } from "../lib/verbs.js";
 
 const LIVE = "running,claimed";
+const OLD_MS = 10_000;
 
 export default function services(page) {
   const groups = page.watch("/v1/tasks?group_by=group", { topics: ["task"], slowMs: 2000 });
@@ -43,6 +44,7 @@ export default function services(page) {
         { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, count(one.count)) },
         page.mayChange ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
       ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
+      Date.now() - groups.at > OLD_MS ? h("p", { class: "dim" }, "There are so many tasks that they were last counted ", when(new Date(groups.at).toISOString()), ".") : null,
       open ? inside(page, open) : null,
     ];
   }

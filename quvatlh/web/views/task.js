@@ -18,8 +18,8 @@ const VERDICTS = {
 export default function task(page) {
   const id = page.place.parts[1];
   const base = api.path("/v1/tasks", id);
-  const one = page.watch(base, { topics: ["task"], id, onData: arrived });
-  const actions = page.watch(`${base}/actions`, { topics: ["task"], id });
+  const one = page.watch(base, { topics: ["task"], id, slowMs: 500, onData: arrived });
+  const actions = page.watch(`${base}/actions`, { topics: ["task"], id, slowMs: 500 });
   const log = new Log(page, base, (action) => (actions.data?.items ?? one.data.actions).find((each) => each.id === action)?.finished_at);
   let explained = null;
   let policy = null; // as it is stored, where the task names one

@@ -49,6 +49,8 @@ export default function workers(page) {
 /** Without those that every worker has. */
 const given = (worker) => worker.tags.filter((tag) => tag !== `worker=${worker.name}` && tag !== `node=${worker.node}`);
 
+const told = (name, value) => (name.endsWith("_bytes") && value >= 2 ** 30 ? `${(value / 2 ** 30).toFixed(1)} GiB` : String(value));
+
 function drainButton(worker) {
   if (worker.state === "lost") return null;
   const draining = worker.state === "draining";
@@ -83,7 +85,7 @@ function detail(page, worker, running, history) {
         ["Runs", worker.adapters.join(", ")],
         ["Queues", worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
         ["Tags", worker.tags.map((tag) => h("span", { key: tag, class: "tag" }, own(tag)))],
-        ...Object.entries(worker.facts).filter(([, value]) => typeof value !== "object" || value === null).map(([name, value]) => [own(name), own(String(value))]),
+        ...Object.entries(worker.facts).filter(([, value]) => typeof value !== "object" || value === null).map(([name, value]) => [own(name), own(told(name, value))]),
       ])),
     card("Runs now", { more: h("a", { href: to(["tasks"], { q: write({ worker: worker.name }) }) }, "all its tasks") },
       tasks.length ? table([
