@@ -44,7 +44,7 @@ export default function services(page) {
         { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, count(one.count)) },
         page.mayChange ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
       ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
-      Date.now() - groups.at > OLD_MS ? h("p", { class: "dim" }, "There are so many tasks that they were last counted ", when(new Date(groups.at).toISOString()), ".") : null,
+      groups.dirty && Date.now() - groups.at > OLD_MS ? h("p", { class: "dim" }, "There are so many tasks that they were last counted ", when(new Date(groups.at).toISOString()), ".") : null,
       open ? inside(page, open) : null,
     ];
   }
