@@ -32,16 +32,18 @@ export default function services(page) {
   }
 
   function render() {
-    const wait = waiting(groups, live);
+    const wait = waiting(live) ?? (groups.error ? waiting(groups) : null);
     if (wait) return wait;
-    const items = groups.data.groups;
+    const isCounted = groups.data !== undefined; // among a million it takes a while: what is live is shown at once
+    const items = groups.data?.groups ?? live.data.groups;
     const running = Object.fromEntries(live.data.groups.map((each) => [each.value, each.count]));
+    if (!items.length && !isCounted) return waiting(groups);
     if (!items.length) return empty("There are no groups yet.", h("p", {}, "A group is the application that tasks belong to: ", h("code", {}, "quvatlh add --group shop --kind service --limit 3 -- ./serve"), " keeps three instances running."));
     return [
       table([
         { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, open?.name === one.value ? "▾ " : "▸ ", own(one.value)) },
         { head: "Live", kind: "num", cell: (one) => count(running[one.value] ?? 0) },
-        { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, count(one.count)) },
+        { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, isCounted ? count(one.count) : "…") },
         page.mayChange ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
       ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
       groups.dirty && Date.now() - groups.at > OLD_MS ? h("p", { class: "dim" }, "There are so many tasks that they were last counted ", when(new Date(groups.at).toISOString()), ".") : null,
