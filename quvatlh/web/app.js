@@ -37,26 +37,24 @@ document.body.append(root, notes);
 let session = null;
 let view = null;
 let page = null;
+let pages = 0;
 let timer = 0;
+let framed = 0;
 let drawnAt = 0;
-let frozenAt = 0;
 
 const live = new Live(() => drawSoon());
 
-/** By what the node tells: seldom. By what the person does: at the next frame. */
+/** By what the node tells: seldom. By what the person does: at the next frame. Unseen: when it is seen again. */
 function drawSoon(atOnce = false) {
-  if (atOnce) {
-    clearTimeout(timer);
-    timer = 0;
-    requestAnimationFrame(drawNow);
-  } else if (!timer) {
-    timer = setTimeout(drawNow, Math.max(0, DRAW_MS - (performance.now() - drawnAt)));
-  }
+  if (atOnce) framed ||= requestAnimationFrame(drawNow);
+  else timer ||= setTimeout(drawNow, Math.max(0, DRAW_MS - (performance.now() - drawnAt)));
 }
 
 function drawNow() {
   clearTimeout(timer);
-  timer = 0;
+  cancelAnimationFrame(framed);
+  timer = framed = 0;
+  if (view === null) return;
   drawnAt = performance.now();
   draw(root, frame());
 }
@@ -67,16 +65,30 @@ function drawNow() {
 class Page {
   constructor(place) {
     this.place = place;
+    this.number = pages += 1;
     this.session = session;
     this.live = live;
-    this.resources = [];
+    this.resources = new Set();
     this.stops = [];
   }
 
   watch(address, options) {
     const resource = live.watch(address, options);
-    this.resources.push(resource);
+    this.resources.add(resource);
     return resource;
+  }
+
+  /** No more; those that are none are none. */
+  unwatch(...resources) {
+    for (const resource of resources) {
+      resource?.stop();
+      this.resources.delete(resource);
+    }
+  }
+
+  /** Of the oldest of what is seen. */
+  get ageMs() {
+    return Date.now() - Math.min(Date.now(), ...[...this.resources].map((resource) => resource.at || Date.now()));
   }
 
   redraw() {
@@ -104,12 +116,13 @@ class Page {
   }
 
   close() {
-    for (const resource of this.resources) resource.stop();
+    this.unwatch(...this.resources);
     for (const stop of this.stops) stop();
   }
 }
 
 function arrive() {
+  closeDialogs();
   const place = parse(location.hash);
   const [first = "", second] = place.parts;
   const make = session === null ? login : (second !== undefined ? PAGES[first] : undefined) ?? VIEWS[first] ?? overview;
@@ -128,9 +141,9 @@ function arrive() {
     }
     scrollTo(0, 0);
   }
-  requestAnimationFrame(() => document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }));
   document.title = `${view.title} · Qu'vatlh`;
-  drawSoon(true);
+  drawNow();
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 // --- the frame ---
@@ -140,24 +153,25 @@ const STATES = {
   live: () => ["ok", "live"],
   silent: () => ["warn", `no word for ${span(Date.now() - live.heardAt)}`],
   gone: () => ["bad", "node gone"],
-  paused: () => ["warn", `paused · ${span(Date.now() - frozenAt)} old`],
+  paused: () => ["warn", `paused · ${span(page.ageMs)} old`],
 };
+
+/** Heard once when it changes; what is seen counts on. */
+const SAID = { connecting: "", live: "In touch with the node.", silent: "Nothing is heard of the node.", gone: "The node is gone.", paused: "The page is held still." };
 
 function status() {
   const [tone, words] = STATES[live.state]();
   const paused = live.state === "paused";
   return h("div", { class: "status" },
-    h("span", { class: `liveness tone-${tone}`, role: "status", title: live.heardAt ? `last word of the node at ${moment(new Date(live.heardAt).toISOString())}` : "" },
+    h("span", { class: "unseen", role: "status" }, SAID[live.state]),
+    h("span", { class: `liveness tone-${tone}`, title: live.heardAt ? `last word of the node at ${moment(new Date(live.heardAt).toISOString())}` : "" },
       h("i", { "aria-hidden": "true" }), words),
-    h("button", { type: "button", onclick: togglePause, "aria-pressed": String(paused), title: "space" }, paused ? "Go on" : "Pause"));
+    h("button", { type: "button", onclick: togglePause, title: "p" }, paused ? "Go on" : "Pause"));
 }
 
 function togglePause() {
   if (live.state === "paused") live.resume();
-  else {
-    frozenAt = Date.now();
-    live.pause();
-  }
+  else live.pause();
   drawSoon(true);
 }
 
@@ -179,7 +193,7 @@ function banner() {
   if (live.state !== "gone") return null;
   const since = live.goneSince ? span(Date.now() - live.goneSince) : "";
   const old = live.heardAt ? ` What you see is ${span(Date.now() - live.heardAt)} old.` : "";
-  return h("div", { class: "banner", role: "alert" },
+  return h("div", { class: "banner", role: "region", "aria-label": "Node gone" },
     h("strong", {}, `The node ${location.host} does not answer${since ? ` for ${since}` : ""}.`),
     `${old} The page tries again by itself and goes on where it was. `,
     h("button", { type: "button", onclick: () => live.retryNow() }, "Try now"));
@@ -206,10 +220,14 @@ function frame() {
     h("div", { class: "page" },
       h("header", { class: "top" }, h("h1", {}, view.heading?.() ?? view.title), status()),
       banner(),
-      h("main", { id: "main", tabindex: "-1", class: live.state === "gone" || live.state === "paused" ? "stale" : "" }, inside)));
+      h("main", { key: page.number, id: "main", tabindex: "-1", class: live.state === "gone" || live.state === "paused" ? "stale" : "" }, inside)));
 }
 
 // --- start ---
+
+function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+}
 
 function outside() {
   if (session === null) return;
@@ -220,10 +238,9 @@ function outside() {
 
 addEventListener("hashchange", arrive);
 addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, textarea, select, button, a, summary, dialog, [role=region]");
+  const typing = event.target.closest?.("input, textarea, select, button, a, summary, dialog");
   if (event.ctrlKey || event.metaKey || event.altKey || typing || session === null) return;
-  if (event.key === " ") {
-    event.preventDefault();
+  if (event.key === "p") {
     togglePause();
   } else if (event.key === "/") {
     event.preventDefault();

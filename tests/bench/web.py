@@ -3,7 +3,8 @@
 One real node with N waiting tasks (1,000,000), in which 2,000 events a second happen (tasks added and deleted by the hundred),
 and one tab of a real Chromium. Told for each view: until something is painted and until its content is there, both on the
 loopback with an empty cache; milliseconds of scripting, of layout and of all work of the page's main thread a second; the
-processor time of the node, with the tab and without. Then the heap of the tab over M minutes (10) of the overview.
+processor time of the node beyond that of the time just before, without a tab. Then the heap of the tab over M minutes (10) of
+the overview, and what there was more of at its end than a minute after its beginning, by kind.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -40,7 +43,13 @@ VIEWS = {
     "workers": ("#/workers", "tbody tr"),
     "queues": ("#/queues", "main > *"),
     "cluster": ("#/cluster", "tbody tr"),
+    "queue": ("#/queues/live", ".stats"),
+    "services": ("#/services", "tbody tr"),
+    "schedules": ("#/schedules", "main > *"),
+    "task with a log": ("#/tasks/writes", ".log"),
 }
+WRITES: dict[str, Any] = {"id": "writes", "queue": "writes", "work": {"shell": "while :; do seq 100; sleep 0.1; done"}}
+"""A thousand lines a second."""
 MEASURED = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration", "TaskDuration")
 
 
@@ -86,10 +95,10 @@ class Bench:
     async def link(self) -> str:
         return self._url + str((await self.post("/v1/session/link", {}))["url"])
 
-    async def view(self, chromium: Any, name: str, seconds: float, alone: float) -> None:
-        """`alone`: percent of a core that an event a second costs without a tab."""
+    async def view(self, running: Any, name: str, seconds: float) -> None:
         place, content = VIEWS[name]
-        async with self.watching(chromium) as (tab, devtools):
+        alone, alone_rate = await self.node_cost(seconds)
+        async with self.watching(running) as (tab, devtools):
             began = time.monotonic()
             await tab.page.goto(f"{self._url}/{place}")
             await tab.page.locator(content).first.wait_for()
@@ -110,27 +119,36 @@ class Bench:
                 script_ms_a_s=spent["ScriptDuration"],
                 layout_ms_a_s=spent["LayoutDuration"] + spent["RecalcStyleDuration"],
                 main_thread_ms_a_s=spent["TaskDuration"],
-                node_percent_more=cost - alone * rate,
+                node_percent_more=cost - alone * rate / alone_rate,
                 events_a_s=rate,
             )
             if tab.errors:
                 raise AssertionError(tab.errors)
 
-    async def heap(self, chromium: Any, minutes: float) -> None:
-        async with self.watching(chromium) as (tab, devtools):
+    async def heap(self, running: Any, minutes: float) -> None:
+        async with self.watching(running) as (tab, devtools):
             await tab.page.goto(f"{self._url}/#/")
+            early: Counter[str] = Counter()
             for minute in range(int(minutes) + 1):
                 await devtools.send("HeapProfiler.collectGarbage")
                 now = await metrics(devtools)
                 self._rows.add(
-                    f"heap of the overview after {minute} min", mb=now["JSHeapUsedSize"] / 1e6, nodes=int(now["Nodes"])
+                    f"heap of the overview after {minute} min",
+                    mb=now["JSHeapUsedSize"] / 1e6,
+                    nodes=int(now["Nodes"]),
+                    listeners=int(now["JSEventListeners"]),
                 )
+                if minute == 1:
+                    early = await kinds(devtools)
                 if minute < int(minutes):
                     await asyncio.sleep(60)
+            more = await kinds(devtools) - early
+            for kind, size in more.most_common(8):
+                self._rows.add(f"more of {kind}", kb=size / 1e3)
 
     @contextlib.asynccontextmanager
-    async def watching(self, chromium: Any) -> AsyncIterator[tuple[browser.Tab, Any]]:
-        async with browser.tab(chromium) as tab:
+    async def watching(self, running: Any) -> AsyncIterator[tuple[browser.Tab, Any]]:
+        async with browser.tab(running) as tab:
             async with self._session.get(await self.link(), allow_redirects=False) as answer:
                 name, _, secret = answer.headers["Set-Cookie"].partition(";")[0].partition("=")
             await tab.context.add_cookies([{"name": name, "value": secret, "url": self._url}])
@@ -143,7 +161,24 @@ async def metrics(devtools: Any) -> dict[str, float]:
     return {each["name"]: each["value"] for each in (await devtools.send("Performance.getMetrics"))["metrics"]}
 
 
-async def tell(rows: report.Rows, waiting: int, seconds: float, minutes: float) -> None:
+async def kinds(devtools: Any) -> Counter[str]:
+    """Bytes of what is reachable, by kind of node and name of constructor."""
+    pieces: list[str] = []
+    devtools.on("HeapProfiler.addHeapSnapshotChunk", lambda event: pieces.append(event["chunk"]))
+    await devtools.send("HeapProfiler.takeHeapSnapshot", {"reportProgress": False})
+    told = json.loads("".join(pieces))
+    meta = told["snapshot"]["meta"]
+    fields, nodes, strings = meta["node_fields"], told["nodes"], told["strings"]
+    kind, name, size = (fields.index(each) for each in ("type", "name", "self_size"))
+    named = {"object", "native", "code", "hidden"}
+    found: Counter[str] = Counter()
+    for at in range(0, len(nodes), len(fields)):
+        which = meta["node_types"][0][nodes[at + kind]]
+        found[f"{which} {strings[nodes[at + name]][:60]}" if which in named else which] += nodes[at + size]
+    return found
+
+
+async def tell(rows: report.Rows, waiting: int, seconds: float, minutes: float, views: Sequence[str]) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with tempfile.TemporaryDirectory() as directory:
         async with daemons(Path(directory), 1) as cluster, aiohttp.ClientSession(headers=headers) as session:
@@ -151,15 +186,15 @@ async def tell(rows: report.Rows, waiting: int, seconds: float, minutes: float) 
             assert isinstance(node, Daemon)
             bench = Bench(rows, node, session)
             await bench.fill(waiting)
+            await bench.post("/v1/events", {"event": "ADD", "tasks": [WRITES]})
             happening = asyncio.create_task(bench.happen())
             try:
                 await asyncio.sleep(SETTLE_S)
-                alone, rate = await bench.node_cost(seconds)
-                rows.add("no tab", node_percent=alone, events_a_s=rate)
-                async with browser.chromium() as chromium:
-                    for name in VIEWS:
-                        await bench.view(chromium, name, seconds, alone / rate)
-                    await bench.heap(chromium, minutes)
+                async with browser.started(browser.CHROMIUM) as running:
+                    for name in views:
+                        await bench.view(running, name, seconds)
+                    if minutes:
+                        await bench.heap(running, minutes)
             finally:
                 happening.cancel()
                 await asyncio.gather(happening, return_exceptions=True)
@@ -169,13 +204,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--waiting", type=int, default=MILLION)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each view")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the heap")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the heap; 0: not at all")
+    parser.add_argument("--views", nargs="*", choices=VIEWS, help="these alone")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    if lacking := browser.missing():
+    if lacking := browser.missing(browser.CHROMIUM):
         sys.exit(lacking)
     rows = report.Rows()
-    asyncio.run(tell(rows, given.waiting, given.seconds, given.minutes))
+    asyncio.run(tell(rows, given.waiting, given.seconds, given.minutes, given.views or list(VIEWS)))
     rows.write(given.json)
 
 

@@ -399,6 +399,29 @@ async def test_actions_inherit_the_environment_without_the_daemons_own_names(
     await executor.close(0)
 
 
+async def test_a_follower_of_one_stream_waits_in_peace_while_nothing_is_written(tmp_path: Path) -> None:
+    """It asks for more before and after the piece: to be answered at once, without one, would never end."""
+    executor, ear, _ = await opened(tmp_path)
+    executor.start(spec("a", 1, "echo one; sleep 60"))
+    asked: list[object] = []
+    assert executor._link is not None
+    send = executor._link.send
+
+    def counted(kind: str, *more: object) -> None:
+        asked.append(kind)
+        send(kind, *more)
+
+    executor._link.send = counted  # type: ignore[method-assign]
+    following = executor.follow("a", 0, 2**62)
+    assert (await anext(following)).data == b"one\n"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await anext(following)
+    assert len(asked) <= 2
+    await executor.close(0)
+    await ear.end()
+
+
 async def test_output_is_followed_as_it_comes_and_nothing_of_a_thousand_ends_is_missed(tmp_path: Path) -> None:
     executor, ear, _ = await opened(tmp_path)
     executor.start(spec("a", 1, "echo one; read line <&0; sleep 0.1; echo two; seq 1 20000"))

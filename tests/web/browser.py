@@ -1,13 +1,22 @@
-"""The system's Chromium, driven by playwright; what it says goes wrong in the page, kept for the test to look at."""
+"""The system's Chromium or Firefox, driven by playwright; what it says goes wrong in the page, kept for the test to look at.
+
+`pytest tests/web` is Chromium, and a walk through every view in Firefox; `QUVATLH_TEST_BROWSER=firefox` is all of it in Firefox.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import shutil
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.web import between
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -15,15 +24,19 @@ if TYPE_CHECKING:
 WIDE = (1360, 860)
 PHONE = (390, 844)
 PATIENCE_MS = 20_000
+CHROMIUM, FIREFOX = "chromium", "firefox"
+CHOSEN = os.environ.get("QUVATLH_TEST_BROWSER", CHROMIUM)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-precise-memory-info")
 
 
-def missing() -> str:
+def missing(which: str = CHOSEN) -> str:
     """What there is not, in words; empty: nothing is missing."""
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed: pip install -e '.[dev]'"
-    if program() is None:
+    if which == FIREFOX and between.program() is None:
+        return "there is no Firefox here: apt-get install firefox-esr"
+    if which == CHROMIUM and program() is None:
         return "there is no Chromium here: apt-get install chromium"
     return ""
 
@@ -55,15 +68,29 @@ class Tab:
 
 
 @contextlib.asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
+async def started(which: str = CHOSEN) -> AsyncIterator[Browser]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=program(), args=list(_FLAGS))
-        try:
-            yield browser
-        finally:
-            await browser.close()
+        with tempfile.TemporaryDirectory() as directory:
+            if which == FIREFOX:
+                path = _between(Path(directory))
+                browser = await driver.firefox.launch(executable_path=path, channel="moz-firefox")
+            else:
+                browser = await driver.chromium.launch(executable_path=program(), args=list(_FLAGS))
+            try:
+                yield browser
+            finally:
+                await browser.close()
+
+
+def _between(directory: Path) -> Path:
+    """It is started by its path alone."""
+    path = directory / "firefox"
+    root = Path(__file__).parents[2]
+    path.write_text(f'#!/bin/sh\ncd {root} && exec {sys.executable} -m {between.__name__} "$@"\n')
+    path.chmod(0o700)
+    return path
 
 
 @contextlib.asynccontextmanager
@@ -72,7 +99,7 @@ async def tab(browser: Browser, size: tuple[int, int] = WIDE, scheme: Any = "lig
         viewport={"width": size[0], "height": size[1]},
         color_scheme=scheme,
         reduced_motion="reduce",
-        has_touch=size == PHONE,
+        has_touch=size == PHONE and browser.browser_type.name == CHROMIUM,
         accept_downloads=True,
     )
     context.set_default_timeout(PATIENCE_MS)

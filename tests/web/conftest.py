@@ -34,7 +34,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 @pytest.fixture
 async def tab() -> AsyncIterator[Tab]:
-    async with browser.chromium() as chromium, browser.tab(chromium) as made:
+    async with browser.started() as running, browser.tab(running) as made:
         yield made
         assert made.errors == []
         assert made.dialogs == []

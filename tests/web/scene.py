@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.request
 from typing import Any
 
 from tests.daemon.program import Program
@@ -43,6 +45,24 @@ def fill(node: Program) -> None:
             key="tenant-1",
             work={"command": ["convert", "a.png", "b.jpg"]},
         )
+    report = {"work": {"command": ["report"]}}
+    change(node, "PUT", "/v1/schedules/nightly", {"cron": "0 3 * * 1-5", "zone": "Europe/Berlin", "task": report})
+    change(node, "PUT", "/v1/schedules/often", {"every": "2s", "task": {"name": "tick", "work": {"command": ["true"]}}})
+    change(node, "PUT", "/v1/classes/paying", {"rate": 3, "ceil": 4})
+    change(node, "PUT", "/v1/classes/gold", {"parent": "paying", "rate": 2, "ceil": 4})
+    change(node, "PUT", "/v1/classes/free", {"rate": 1})
+    for queue, each in (("emails", "gold"), ("images", "paying"), ("reports", "free")):
+        change(node, "PATCH", f"/v1/queues/{queue}", {"class": each})
+
+
+def change(node: Program, method: str, path: str, body: object) -> Any:
+    headers = {
+        "Authorization": f"Bearer {(node.data / 'token').read_text().strip()}",
+        "Content-Type": "application/json",
+    }
+    request = urllib.request.Request(node.url + path, json.dumps(body).encode(), headers, method=method)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
 
 
 def settle(node: Program, within_s: float = 30.0) -> None:

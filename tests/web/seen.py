@@ -15,6 +15,7 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed:
 from playwright.async_api import Locator, Page, expect
 
 from tests.daemon.program import Program
+from tests.web import scene
 from tests.web.browser import PATIENCE_MS, Tab
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -40,6 +41,9 @@ class Seen:
         told = await asyncio.to_thread(self.node.ask, path, body)
         return told[name] if name else told
 
+    async def tell(self, method: str, path: str, body: object) -> Any:
+        return await asyncio.to_thread(scene.change, self.node, method, path, body)
+
     async def add(self, **task: Any) -> str:
         return await asyncio.to_thread(lambda: self.node.add(**task))
 
@@ -50,6 +54,13 @@ class Seen:
             assert time.monotonic() < ends, told
             await asyncio.sleep(0.05)
         return told
+
+    async def holds(self, element: Locator, what: str) -> None:
+        """A function of it, asked again and again; the driver's own way to wait needs eval, which the page forbids."""
+        ends = time.monotonic() + PATIENCE_MS / 1000
+        while not await element.evaluate(what):
+            assert time.monotonic() < ends, what
+            await asyncio.sleep(0.05)
 
     async def state(self, task: str, *states: str) -> Any:
         return await self.until(f"/v1/tasks/{task}", lambda told: told["state"] in states)

@@ -30,10 +30,10 @@ SETTLE_MS = 900
 
 async def shoot(node: Program, directory: Path, only: set[str]) -> list[str]:
     wrong: list[str] = []
-    async with browser.chromium() as chromium:
+    async with browser.started() as running:
         for size_name, size in SIZES.items():
             for scheme in ("light", "dark"):
-                async with browser.tab(chromium, size, scheme) as tab:
+                async with browser.tab(running, size, scheme) as tab:
                     await tab.page.goto(f"{node.url}/#/")
                     await tab.page.get_by_role("heading", name="Qu'vatlh").wait_for()
                     if not only or "login" in only:

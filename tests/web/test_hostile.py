@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -83,6 +84,51 @@ async def test_a_producers_words_are_shown_and_never_run(seen: Seen, number: int
     await unharmed(seen)
     assert foreign == []
     await seen.ask("/v1/tasks/delete", {"ids": [failed, f"waiting-{number}"]})
+
+
+@pytest.mark.parametrize(("number", "text"), list(enumerate(CORPUS)))
+async def test_what_workers_policies_results_and_schedules_say_is_text_too(seen: Seen, number: int, text: str) -> None:
+    page, plain = seen.page, text.replace("/", "|")
+    await seen.tell(
+        "PUT",
+        f"/v1/schedules/{quote(plain, safe='')}",
+        {"every": "1h", "task": {"name": text, "work": {"command": [text]}}},
+    )
+    await seen.add(id=f"pulled-{number}", queue=f"pull-{number}", retry={"attempts": 1}, work={"pull": True})
+    claim = {"worker": plain, "queues": [f"pull-{number}"], "tags": [plain], "wait": "10s", "lease": "60s"}
+    (action,) = (await seen.ask("/v1/work/claim", claim))["actions"]
+    held = {"action": action["action"], "token": action["token"]}
+    await seen.ask("/v1/work/progress", {**held, "percent": 50, "text": text})
+    await seen.at(f"#/tasks/pulled-{number}")
+    await expect(page.locator("main")).to_contain_text("50 %")
+    await expect(page.locator("main")).to_contain_text(text)
+    await seen.at(f"#/workers?name={quote(plain, safe='')}")
+    await expect(page.get_by_label("Runs now", exact=True)).to_contain_text(f"pulled-{number}")
+    await seen.ask("/v1/work/fail", {**held, "error": {"code": plain, "text": text}, "permanent": True})
+    await seen.at(f"#/tasks/pulled-{number}")
+    await expect(page.get_by_label("Error", exact=True)).to_contain_text(text)
+    await unharmed(seen)
+    lua = f"function(state, task) error([==[{text}]==]) end"
+    announce = f"function() return {{says = [==[{text}]==]}} end"
+    await seen.add(id=f"judged-{number}", policy=lua, work={"command": ["true"]})
+    await seen.add(id=f"tells-{number}", work={"python": "builtins:str", "args": [text]})
+    service = {"kind": "service", "slots": 0, "group": plain, "announce": announce}
+    await seen.add(id=f"serves-{number}", name=text, **service, work={"command": ["sleep", "60"]})
+    await seen.at(f"#/tasks/judged-{number}")
+    await expect(page.get_by_label("What each worker says")).to_contain_text(text)
+    await seen.state(f"tells-{number}", "succeeded")
+    await seen.at(f"#/tasks/tells-{number}")
+    await expect(page.get_by_label("Result")).to_contain_text(text)
+    await unharmed(seen)
+    await seen.state(f"serves-{number}", "running")
+    await seen.at(f"#/services?group={quote(plain, safe='')}")
+    await expect(page.get_by_label("Announcements")).to_contain_text("says")
+    for place in ("#/schedules?name=", "#/queues/", "#/failed?by=error&open=", "#/services?group="):
+        await seen.at(place + quote(plain, safe=""))
+        await expect(page.locator("main")).not_to_contain_text("reading…")
+        await expect(page.locator("main")).to_contain_text(plain)
+        await unharmed(seen)
+    await seen.ask("/v1/tasks/delete", {"ids": [f"serves-{number}", f"judged-{number}"]})
 
 
 async def unharmed(seen: Seen) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def master_of(cluster: Cluster) -> tuple[Daemon, list[Daemon]]:
 
 
 async def test_the_master_is_killed_while_the_page_is_open(tmp_path: Path) -> None:
-    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
         master, others = await asyncio.to_thread(master_of, cluster)
         await entered(tab, others[0])
         page = tab.page
@@ -55,7 +56,7 @@ async def test_the_master_is_killed_while_the_page_is_open(tmp_path: Path) -> No
 
 
 async def test_the_pages_own_node_is_killed_and_comes_back(tmp_path: Path) -> None:
-    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
         _, others = await asyncio.to_thread(master_of, cluster)
         own = others[0]
         await entered(tab, own)
@@ -63,17 +64,18 @@ async def test_the_pages_own_node_is_killed_and_comes_back(tmp_path: Path) -> No
         await page.goto(f"http://{own.place.client}/#/tasks")
         await expect(page.get_by_text("There are no tasks.")).to_be_visible()
         await own.kill()
-        await expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        gone = page.get_by_role("region", name="Node gone")
+        await expect(gone).to_contain_text("does not answer")
         task = {"name": "meanwhile", "work": {"command": ["true"]}}
         await asyncio.to_thread(asked, others[1], "/v1/events", {"event": "ADD", "tasks": [task]})
         await own.start()
         await expect(page.get_by_role("row").filter(has_text="meanwhile")).to_contain_text("succeeded")
-        await expect(page.get_by_role("alert")).to_have_count(0)
+        await expect(gone).to_have_count(0)
         assert tab.errors == []
 
 
 async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path) -> None:
-    async with daemons(tmp_path) as cluster, browser.chromium() as chromium, browser.tab(chromium) as tab:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
         master, others = await asyncio.to_thread(master_of, cluster)
         await entered(tab, master)
         page, target = tab.page, others[1].name
@@ -89,13 +91,13 @@ async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path
 
 
 async def test_a_group_is_evened_out_after_its_plan_was_shown(tmp_path: Path) -> None:
-    async with daemons(tmp_path, QUVATLH_WORKER_SLOTS="2") as cluster, browser.chromium() as chromium:
+    async with daemons(tmp_path, QUVATLH_WORKER_SLOTS="2") as cluster, browser.started() as running:
         master, others = await asyncio.to_thread(master_of, cluster)
         for node in others:
             await asyncio.to_thread(asked, master, f"/v1/workers/{node.name}/drain", {})
         tasks = [{"id": f"heavy-{n}", "group": "heavy", "work": {"command": ["sleep", "60"]}} for n in range(2)]
         await asyncio.to_thread(asked, master, "/v1/events", {"event": "ADD", "tasks": tasks})
-        async with browser.tab(chromium) as tab:
+        async with browser.tab(running) as tab:
             await entered(tab, master)
             page = tab.page
             await page.goto(f"http://{master.place.client}/#/services?group=heavy")
@@ -109,3 +111,45 @@ async def test_a_group_is_evened_out_after_its_plan_was_shown(tmp_path: Path) ->
             await expect(spread.get_by_role("row").filter(has_text=master.name)).to_contain_text("1")
             await expect(spread.get_by_role("row")).to_have_count(3)  # the head, and two workers
             assert tab.errors == []
+
+
+async def test_a_log_goes_on_where_it_was_when_the_pages_node_comes_back(tmp_path: Path) -> None:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
+        _, others = await asyncio.to_thread(master_of, cluster)
+        own, other = others
+        await entered(tab, own)
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        shell = f"echo before; read go < {fifo}; echo $go; sleep 60"
+        task = {"id": "writes", "tags": [f"worker={other.name}"], "work": {"shell": shell}}
+        await asyncio.to_thread(asked, other, "/v1/events", {"event": "ADD", "tasks": [task]})
+        await tab.page.goto(f"http://{own.place.client}/#/tasks/writes")
+        log = tab.page.locator(".log")
+        await expect(log).to_have_text("before\n")
+        await own.kill()
+        gone = tab.page.get_by_role("region", name="Node gone")
+        await expect(gone).to_contain_text("does not answer")
+        await asyncio.to_thread(fifo.write_text, "after\n")
+        await own.start()
+        await expect(log).to_have_text("before\nafter\n")
+        await expect(gone).to_have_count(0)
+        assert tab.errors == []
+
+
+async def test_a_node_that_is_lost_is_removed_by_a_click(tmp_path: Path) -> None:
+    async with daemons(tmp_path) as cluster, browser.started() as running, browser.tab(running) as tab:
+        master, others = await asyncio.to_thread(master_of, cluster)
+        gone = others[0]
+        await entered(tab, master)
+        page = tab.page
+        await gone.kill()
+        await page.goto(f"http://{master.place.client}/#/cluster")
+        await expect(page.get_by_role("row").filter(has_text=gone.name).first).to_contain_text("lost")
+        await page.get_by_role("button", name=f"Remove {gone.name}").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Remove", exact=True).click()
+        await expect(dialog).to_have_count(0)
+        await expect(page.get_by_role("row").filter(has_text=gone.name)).to_have_count(0)
+        names = [node["name"] for node in (await asyncio.to_thread(asked, master, "/v1/cluster"))["nodes"]]
+        assert gone.name not in names
+        assert tab.errors == []

@@ -75,7 +75,17 @@ async def test_a_worker_is_detached_and_attached_by_buttons_and_by_dragging(seen
     assert (await seen.ask("/v1/workers/alpha"))["queues"] == ["other"]
     await page.locator(".members li").drag_to(takes)
     await expect(takes).to_contain_text("alpha")
-    assert (await seen.ask("/v1/workers/alpha"))["queues"] == ["other", "only"]
+    await seen.until("/v1/workers/alpha", lambda told: told["queues"] == ["other", "only"])
+    await page.locator(".members li").drag_to(rests)
+    await expect(rests).to_contain_text("alpha")
+    await seen.until("/v1/workers/alpha", lambda told: told["queues"] == ["other"])
+    await seen.press("Attach alpha")
+    await expect(takes).to_contain_text("alpha")
+    await seen.until("/v1/workers/alpha", lambda told: told["queues"] == ["other", "only"])
+    await seen.at("#/workers?name=alpha")
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Queues").fill("*")
+    await seen.agree("Change")
 
 
 async def test_classes_are_made_changed_and_deleted(seen: Seen) -> None:
@@ -100,3 +110,66 @@ async def test_shares_of_keys_are_shown(seen: Seen) -> None:
         await seen.add(queue="shared", key=key, tags=NEVER, work=SLEEP)
     page = await seen.at("#/queues/shared")
     await expect(page.get_by_label("Shares by key")).to_contain_text("0 running, 2 waiting")
+
+
+async def test_a_tree_of_classes_is_made_hung_with_queues_and_shows_what_is_used(seen: Seen) -> None:
+    page = await seen.at("#/queues")
+    tree = page.get_by_role("group", name="Classes of queues")
+    for name, parent, rate, ceil in (("shop", "", "3", "4"), ("gold", "shop", "2", "4"), ("basic", "shop", "1", "2")):
+        await seen.press("New class")
+        await seen.dialog.get_by_label("Name").fill(name)
+        await seen.dialog.get_by_label("Parent").fill(parent)
+        await seen.dialog.get_by_label("Rate").fill(rate)
+        await seen.dialog.get_by_label("Ceiling").fill(ceil)
+        await seen.agree("Make")
+        await expect(tree.get_by_role("row").filter(has_text=name)).to_be_visible()
+    assert (await seen.ask("/v1/classes/gold"))["parent"] == "shop"
+    await expect(tree.get_by_role("row").nth(2)).to_contain_text("└")
+    await seen.press("New queue")
+    await seen.dialog.get_by_label("Name").fill("vip")
+    await seen.dialog.get_by_label("Class").fill("gold")
+    await seen.agree("Make")
+    await expect(tree.get_by_role("row").filter(has_text="gold")).to_contain_text("vip")
+    tasks = [await seen.add(queue="vip", work=SLEEP) for _ in range(3)]
+    await seen.until("/v1/queues/vip", lambda told: told["counts"]["running"] == 3)
+    for name in ("gold", "shop"):
+        await expect(tree.get_by_role("row").filter(has_text=name).locator(".bar")).to_have_text("3")
+    await seen.press("Change class gold")
+    await seen.dialog.get_by_label("Rate").fill("1.5")
+    await seen.dialog.get_by_label("Ceiling").fill("3.5")
+    await seen.agree("Change")
+    told = await seen.ask("/v1/classes/gold")
+    assert (told["rate"], told["ceil"], told["parent"]) == (1.5, 3.5, "shop")
+    await seen.ask("/v1/tasks/delete", {"ids": tasks})
+    await seen.press("Delete class gold")
+    await seen.press("Delete", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_be_visible()  # a queue hangs on it
+    await seen.press("Cancel", seen.dialog)
+
+
+async def test_what_failed_and_what_is_over_is_purged_by_choice(seen: Seen) -> None:
+    failed = await seen.add(queue="over", retry={"attempts": 1}, work={"shell": "exit 1"})
+    done = await seen.add(queue="over", work={"command": ["true"]})
+    await seen.state(failed, "failed")
+    await seen.state(done, "succeeded")
+    await seen.at("#/queues/over")
+    await seen.press("Purge…")
+    await seen.dialog.get_by_label("Which").select_option("what failed")
+    await seen.agree("Purge")
+    await seen.notes("1 task purged")
+    await seen.until("/v1/tasks?queue=over", lambda told: [each["id"] for each in told["items"]] == [done])
+    await seen.press("Purge…")
+    await seen.dialog.get_by_label("Which").select_option("all that is over")
+    await seen.agree("Purge")
+    await seen.until("/v1/tasks?queue=over", lambda told: told["total"] == 0)
+
+
+async def test_a_queue_is_paused_and_resumed_on_its_own_page(seen: Seen) -> None:
+    await seen.add(queue="own", tags=NEVER, work=SLEEP)
+    await seen.at("#/queues/own")
+    await seen.press("Pause", seen.page.locator("main"))
+    await seen.until("/v1/queues/own", lambda told: told["paused"])
+    await expect(seen.page.locator(".headline")).to_contain_text("paused: nothing starts")
+    await seen.press("Resume")
+    await seen.until("/v1/queues/own", lambda told: not told["paused"])
+    await expect(seen.page.locator(".headline")).to_contain_text("open")

@@ -64,3 +64,40 @@ async def test_a_rule_that_cannot_be_is_told_and_the_form_stays(seen: Seen) -> N
     await seen.press("Make", seen.dialog)
     await expect(seen.dialog.get_by_role("alert")).to_be_visible()
     await seen.press("Cancel", seen.dialog)
+
+
+async def test_a_change_of_the_rule_leaves_the_task_as_it_was(seen: Seen) -> None:
+    task = {"name": "named", "payload_base64": "AAEC", "queue": "night", "expires": "10m", **QUICK}
+    await seen.tell("PUT", "/v1/schedules/kept", {"cron": "0 3 * * *", "jitter": "5s", "task": task})
+    await seen.at("#/schedules?name=kept")
+    before = (await seen.ask("/v1/schedules/kept"))["task"]
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("When").fill("15 6 * * 0")
+    await expect(seen.dialog).to_contain_text("at 06:15, on Sunday")
+    await seen.dialog.get_by_label("While the last one has not finished").select_option("queue")
+    await seen.dialog.get_by_label("Slots that were missed").select_option("all")
+    await seen.dialog.get_by_label("Time zone").fill("Europe/Berlin")
+    await seen.agree("Change")
+    told = await seen.ask("/v1/schedules/kept")
+    assert told["task"] == before
+    assert (told["cron"], told["zone"], told["overlap"], told["catchup"], told["jitter"]) == (
+        "15 6 * * 0",
+        "Europe/Berlin",
+        "queue",
+        "all",
+        "5s",
+    )
+    await expect(seen.page.get_by_label("kept", exact=True)).to_contain_text("06:15")
+
+
+async def test_the_ledger_is_a_strip_of_slots_that_lead_to_their_tasks(seen: Seen) -> None:
+    await seen.tell("PUT", "/v1/schedules/ticks", {"every": "1s", "task": QUICK})
+    page = await seen.at("#/schedules?name=ticks")
+    marks = page.locator(".strip a")
+    await expect(marks.nth(1)).to_be_visible()
+    await seen.press("Pause ticks")
+    told = await seen.until("/v1/schedules/ticks", lambda told: told["paused"])
+    ledger = (await seen.ask("/v1/schedules/ticks/ledger"))["items"]
+    await expect(marks).to_have_count(len([slot for slot in ledger if slot["task"]]))
+    await marks.last.click()
+    await expect(page).to_have_url(f"{seen.node.url}/#/tasks/{told['last_task']}")

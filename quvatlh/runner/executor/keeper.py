@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
 from quvatlh.runner import wire
+from quvatlh.runner.capture import Bell
 from quvatlh.runner.carriers import Carrier
 
 LOOK_S_MAX: Final = 0.25
@@ -95,6 +96,8 @@ class Keeper:
         """Events that wait for a slow daemon, or for company."""
         self._telling: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watched: dict[str, wire.Link] = {}
+        """Actions of which more is waited for, and who is to be told."""
         self._timer: asyncio.TimerHandle | None = None
         self._result_bytes = 0
         """Of ends that are kept."""
@@ -278,15 +281,20 @@ class Keeper:
         run = self._runner.run_of(action_id)
         if any(held.spec.id == action_id for held in self._line):
             self._loop.call_later(LOOK_S_MAX / 10, link.send, "more", action_id)
-        elif run is None or run.written() != (stdout, stderr):
+        elif run is None or any(has > known for has, known in zip(run.written(), (stdout, stderr), strict=True)):
             link.send("more", action_id)
         else:
-            self._spawn(self._say_more(link, action_id))
+            asked = action_id in self._watched
+            self._watched[action_id] = link
+            if not asked:
+                self._spawn(self._say_more(run.bell, action_id))
 
-    async def _say_more(self, link: wire.Link, action_id: str) -> None:
-        run = self._runner.run_of(action_id)
-        if run is not None:
-            await run.bell.wait()
+    async def _say_more(self, bell: Bell, action_id: str) -> None:
+        """To the newest connection; one waits for all who look."""
+        try:
+            await bell.wait()
+        finally:
+            link = self._watched.pop(action_id)
         link.send("more", action_id)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

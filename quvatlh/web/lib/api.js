@@ -76,13 +76,19 @@ export async function act(verb, which, onProgress = () => {}) {
   return finished(await send("POST", `/v1/tasks/${verb}`, which), onProgress);
 }
 
-/** What was begun, when it is done. */
+/** What was begun, when it is done. It is worked off by the cluster: a node that is away meanwhile is waited for. */
 export async function finished(done, onProgress) {
   if (done.bulk === undefined) return done;
   for (;;) {
-    const bulk = await get(path("/v1/bulk", done.bulk));
-    onProgress(bulk);
-    if (bulk.state === "done") return bulk;
-    await new Promise((resolve) => setTimeout(resolve, 250));
+    let rest = 250;
+    try {
+      const bulk = await get(path("/v1/bulk", done.bulk));
+      onProgress(bulk);
+      if (bulk.state === "done") return bulk;
+    } catch (error) {
+      if (error.status > 0 && error.status < 500 && error.status !== 429) throw error;
+      rest = 1000;
+    }
+    await new Promise((resolve) => setTimeout(resolve, rest));
   }
 }

@@ -25,8 +25,22 @@ function flattened(children, into) {
 /** Bring the children of `root` to what is described. What is the same stays, with its focus, selection and scroll. */
 export function draw(root, ...children) {
   const wanted = flattened(children, []);
-  patchChildren(root, root.described ?? [], wanted, false);
+  const had = root.contains(document.activeElement) ? document.activeElement : null;
+  try {
+    patchChildren(root, root.described ?? [], wanted, false);
+  } catch {
+    root.described = []; // another hand was in the page, such as a translator's: begin anew
+    root.replaceChildren();
+    root.append(...wanted.map((each) => create(each, false)));
+  }
   root.described = wanted;
+  if (had && document.activeElement !== had) refocus(root, had);
+}
+
+/** What had the focus was moved, or is gone: who is at the keyboard goes on where it was, or at the content, not at the top. */
+function refocus(root, had) {
+  if (root.contains(had)) had.focus({ preventScroll: true });
+  else if (document.activeElement === document.body) root.querySelector("#main")?.focus({ preventScroll: true });
 }
 
 function create(described, inSvg) {
@@ -50,7 +64,7 @@ function setProp(element, name, value, before) {
     if (value && typeof value !== "function") throw new Error(`${name} must be a function`);
     element[name] = value ?? null;
   } else if (name === "style") {
-    for (const [property, each] of Object.entries(value ?? {})) element.style.setProperty(property, each);
+    for (const [property, each] of Object.entries(value ?? {})) if (each !== before?.[property]) element.style.setProperty(property, each);
   } else if (PROPERTIES.has(name) && name in element) {
     if (element[name] !== value) element[name] = value ?? (typeof element[name] === "boolean" ? false : "");
   } else if (value === undefined || value === null || value === false) {
@@ -98,19 +112,49 @@ function patchChildren(parent, before, after, inSvg) {
     const each = before[i];
     if (typeof each === "object" && each.key !== undefined) kept.set(`${each.tag} ${each.key}`, i);
   }
-  const used = new Set();
-  const follower = nodes[oldEnd] ?? null;
+  const places = []; // for each that is wanted: where it stands now, or -1
   for (let i = start; i < newEnd; i += 1) {
     const each = after[i];
-    const at = typeof each === "object" && each.key !== undefined ? kept.get(`${each.tag} ${each.key}`) : undefined;
-    if (at === undefined) {
-      parent.insertBefore(create(each, inSvg), follower);
-    } else {
-      used.add(at);
-      kept.delete(`${each.tag} ${each.key}`);
-      patch(nodes[at], before[at], each, inSvg);
-      parent.insertBefore(nodes[at], follower);
-    }
+    const key = typeof each === "object" && each.key !== undefined ? `${each.tag} ${each.key}` : undefined;
+    places.push(kept.get(key) ?? -1);
+    kept.delete(key);
   }
+  const used = new Set(places);
   for (let i = start; i < oldEnd; i += 1) if (!used.has(i)) nodes[i].remove();
+  const resting = rising(places);
+  let follower = nodes[oldEnd] ?? null;
+  for (let i = places.length - 1; i >= 0; i -= 1) {
+    const at = places[i];
+    const wanted = after[start + i];
+    const node = at < 0 ? create(wanted, inSvg) : nodes[at];
+    if (at >= 0) patch(node, before[at], wanted, inSvg);
+    if (!resting.has(i)) move(parent, node, follower);
+    follower = node;
+  }
+}
+
+/** Moved as it is where the browser can: one that is taken out and put in again loses focus, scroll and a click half done. */
+function move(parent, node, follower) {
+  if (node.parentNode && parent.moveBefore) parent.moveBefore(node, follower);
+  else parent.insertBefore(node, follower);
+}
+
+/** Positions of a longest run of places that rise: those nodes stand in the right order already, and are left alone. */
+function rising(places) {
+  const ends = []; // ends[n]: the position of the lowest place that ends a run of n + 1
+  const previous = [];
+  places.forEach((place, i) => {
+    if (place < 0) return;
+    let low = 0;
+    for (let high = ends.length; low < high;) {
+      const middle = (low + high) >> 1;
+      if (places[ends[middle]] < place) low = middle + 1;
+      else high = middle;
+    }
+    previous[i] = low > 0 ? ends[low - 1] : -1;
+    ends[low] = i;
+  });
+  const found = new Set();
+  for (let i = ends.at(-1) ?? -1; i >= 0; i = previous[i]) found.add(i);
+  return found;
 }

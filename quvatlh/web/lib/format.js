@@ -34,7 +34,7 @@ export function plural(n, one, many = `${one}s`) {
 export function span(ms) {
   if (ms === null || ms === undefined) return "–";
   const value = Math.max(0, ms);
-  if (value < 1000) return `${Math.round(value)} ms`;
+  if (value < 1000) return `${value < 10 && !Number.isInteger(value) ? value.toFixed(1) : Math.round(value)} ms`;
   if (value < 10_000) return `${(value / 1000).toFixed(1)} s`;
   if (value < 60_000) return `${Math.floor(value / 1000)} s`;
   const [big, small] = value < UNITS.h ? ["m", "s"] : value < UNITS.d ? ["h", "m"] : ["d", "h"];

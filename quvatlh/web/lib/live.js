@@ -9,9 +9,16 @@ import * as api from "./api.js";
 const EVERY_MS = 250;
 const SHARE = 60;
 const SLOWEST_MS = 5000;
+const COSTLY_MS = 500;
+const COSTLIEST_MS = 120_000;
+/** What takes the node longer than COSTLY_MS, twice running, is counting among very many: it may rest so much longer. */
 const SILENT_MS = 6000;
 const LOST_MS = 9000;
 const RETRY_MS = [250, 500, 1000, 2000, 3000];
+const ANSWER_MS = 30_000;
+/** Without an answer by then, the connection is taken for dead: a laptop that slept leaves such ones. */
+const AGAIN_MS = 1000;
+/** After none, or one that says "not now". */
 
 export class Live {
   constructor(onChange) {
@@ -19,6 +26,7 @@ export class Live {
     this.onJudged = () => {}; // the node ended the stream, since its token may something else now
     this.state = "connecting"; // live, silent, gone, paused
     this.heardAt = 0;
+    this.askedAt = 0;
     this.goneSince = 0;
     this.last = "";
     this.eventsSeen = 0;
@@ -46,6 +54,7 @@ export class Live {
   pause() {
     this.stop();
     this.tell("paused");
+    for (const resource of this.resources) resource.hold();
   }
 
   resume() {
@@ -73,9 +82,11 @@ export class Live {
   }
 
   look() {
-    if (this.state === "live" && Date.now() - this.heardAt > SILENT_MS) this.tell("silent");
-    if (this.state === "silent" && Date.now() - this.heardAt > LOST_MS) this.stopper?.abort();
-    this.onChange(false);
+    if (document.hidden) return;
+    const quietMs = Date.now() - Math.max(this.heardAt, this.askedAt);
+    if (this.state === "live" && quietMs > SILENT_MS) this.tell("silent");
+    if (this.stopper && quietMs > LOST_MS) this.stopper.abort();
+    this.onChange();
   }
 
   tell(state) {
@@ -83,18 +94,19 @@ export class Live {
     if (state === "gone") this.goneSince = this.goneSince || Date.now();
     if (state === "live") this.goneSince = 0;
     this.state = state;
-    this.onChange(true);
+    this.onChange();
   }
 
   async run() {
     const stopper = (this.stopper = new AbortController());
+    this.askedAt = Date.now();
     try {
       const headers = this.last ? { "Last-Event-ID": this.last } : {};
       const response = await api.open("/v1/stream?every=250ms", stopper.signal, headers);
-      const was = this.goneSince; // what was asked for meanwhile got no answer
+      const was = this.goneSince; // what was asked for meanwhile got no answer, and what still waits for one will get none
       this.failures = 0;
       this.heard();
-      if (was || !this.last) this.touchAll();
+      if (was || !this.last) for (const resource of this.resources) resource.refresh();
       await this.read(response.body.getReader());
     } catch (error) {
       if (error.status === 410) {
@@ -168,7 +180,7 @@ export class Live {
   watch(address, options = {}) {
     const resource = new Resource(this, address, options);
     this.resources.add(resource);
-    resource.touch();
+    resource.refresh();
     return resource;
   }
 }
@@ -178,8 +190,9 @@ class Resource {
     Object.assign(this, { live, address, topics, id, everyMs, slowMs, onData });
     this.data = undefined;
     this.error = undefined;
+    this.failed = false;
     this.at = 0;
-    this.tookMs = 0;
+    this.tookMs = [0, 0]; // the last time, and the time before
     this.readAt = -Infinity;
     this.dirty = false;
     this.stopper = null;
@@ -192,28 +205,45 @@ class Resource {
     return this.id === undefined || !changes.topics.includes("task") || changes.ids === null || changes.ids.includes(this.id);
   }
 
-  /** Another address: what was read before is not of it. */
-  move(address) {
+  /** Another address: what was read before is not of it, and is forgotten unless it may stand until the new one is there. */
+  move(address, { keep = false } = {}) {
     if (address === this.address) return;
     this.address = address;
+    this.tookMs = [0, 0];
+    this.error = undefined;
+    if (!keep) this.data = undefined;
     this.refresh();
   }
 
-  /** Now, and whatever was under way is of no interest any more. */
+  /** Now, also on a page that is held still, for a person asked; whatever was under way is of no interest any more. */
   refresh() {
     this.stopper?.abort();
     this.stopper = null;
     clearTimeout(this.timer);
+    this.dirty = true;
+    this.timer = setTimeout(() => this.read(), 0);
+  }
+
+  /** What is seen stays as it is; what is not there yet still comes. */
+  hold() {
+    if (this.data === undefined) return;
+    clearTimeout(this.timer);
     this.timer = 0;
-    this.readAt = -Infinity;
-    this.touch();
+    this.stopper?.abort();
+    this.stopper = null;
   }
 
   touch() {
     this.dirty = true;
     if (this.stopper || this.timer || this.live.state === "paused") return;
-    const rest = Math.min(Math.max(this.slowMs, this.tookMs * SHARE), Math.max(SLOWEST_MS, this.slowMs));
-    this.timer = setTimeout(() => this.read(), Math.max(0, this.readAt + rest - performance.now()));
+    this.timer = setTimeout(() => this.read(), Math.max(0, this.readAt + this.restMs() - performance.now()));
+  }
+
+  restMs() {
+    const [took, before] = this.tookMs;
+    const least = Math.max(this.slowMs, this.failed ? AGAIN_MS : 0);
+    if (Math.min(took, before) > COSTLY_MS) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * SHARE));
+    return Math.max(least, Math.min(SLOWEST_MS, took * SHARE));
   }
 
   async read() {
@@ -222,22 +252,28 @@ class Resource {
     this.dirty = false;
     const stopper = (this.stopper = new AbortController());
     const began = performance.now();
+    const patience = setTimeout(() => stopper.abort(), ANSWER_MS);
     try {
       const data = await api.get(this.address, stopper.signal);
       if (this.stopper !== stopper) return;
       this.data = data;
       this.error = undefined;
+      this.failed = false;
       this.at = Date.now();
       this.onData(data);
     } catch (error) {
       if (this.stopper !== stopper) return;
-      if (error.status !== 0) this.error = error; // without an answer the frame says that the node is gone
-      else this.dirty = true;
+      this.failed = true;
+      const answered = error.status > 0; // without an answer the frame says that the node is gone
+      if (answered) this.error = error;
+      if (!answered || error.status === 429 || error.status >= 500) this.dirty = true;
+    } finally {
+      clearTimeout(patience);
     }
-    this.tookMs = performance.now() - began;
+    this.tookMs = [performance.now() - began, this.tookMs[0]];
     this.readAt = performance.now();
     this.stopper = null;
-    this.live.onChange(true);
+    this.live.onChange();
     if (this.dirty && this.live.state !== "gone") this.touch();
     if (this.everyMs) this.later();
   }

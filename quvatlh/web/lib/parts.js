@@ -33,14 +33,14 @@ export function button(words, onclick, { kind = "", disabled = false, title, lab
 
 /** `columns`: [{head, cell(row), kind, sort}]; `kind`: num, grow, tight, hide (on narrow screens). */
 export function table(columns, rows, { key = (row) => row.name, caption, rowClass = () => "", onhead } = {}) {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+  return h("div", { class: "scroll", role: "group", "aria-label": caption },
     h("table", {},
       h("caption", { class: "unseen" }, caption),
       h("thead", {}, h("tr", {}, columns.map((column, i) => h("th",
         { key: i, scope: "col", class: column.kind ?? "", "aria-sort": column.sorted },
         column.sort ? h("button", { type: "button", class: "plain", onclick: () => onhead(column.sort) }, column.head,
           column.sorted ? h("span", { "aria-hidden": "true" }, column.sorted === "ascending" ? " ↑" : " ↓") : null)
-          : column.head)))),
+          : column.head || h("span", { class: "unseen" }, "Actions"))))),
       h("tbody", {}, rows.map((row) => h("tr", { key: key(row), class: rowClass(row) },
         columns.map((column, i) => h("td", { key: i, class: column.kind ?? "" }, column.cell(row))))))));
 }
@@ -100,17 +100,18 @@ export function copyable(text) {
   return h("span", { class: "copyable" }, h("code", {}, text), h("button", { type: "button", class: "plain", onclick: copy, "aria-label": `copy ${text}`, title: "copy" }, "copy"));
 }
 
-export function tabs(names, chosen, onchoose) {
+/** `panel`: the id of what they choose. */
+export function tabs(names, chosen, onchoose, panel) {
   const keys = (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
     const all = [...event.currentTarget.children];
-    const next = (names.indexOf(chosen) + step + names.length) % names.length;
+    const next = (all.indexOf(event.target) + step + all.length) % all.length; // where the focus is, not what was drawn last
     all[next].focus();
     onchoose(names[next]);
   };
   return h("div", { class: "tabs", role: "tablist", onkeydown: keys }, names.map((name) => h("button", {
-    key: name, type: "button", role: "tab", "aria-selected": String(name === chosen), tabindex: name === chosen ? "0" : "-1",
+    key: name, type: "button", role: "tab", "aria-controls": panel, "aria-selected": String(name === chosen), tabindex: name === chosen ? "0" : "-1",
     onclick: () => onchoose(name) }, name)));
 }
 
@@ -139,12 +140,14 @@ export async function attempt(words, action) {
 // --- dialogs ---
 
 /** A form on top of the page. `fields`: [{name, label, kind, value, options, hint}]; `action(values, progress)` may take its
- *  time; what it raises is shown and the dialog stays. Resolves with what the action gave, or undefined when it was left. */
+ *  time; what it raises is shown and the dialog stays. Resolves with what the action gave, or undefined when it was left: what
+ *  was begun by then goes on, and is told when it is over. */
 export function ask({ title, text, fields = [], action, submit, danger = false, body = () => null }) {
   return new Promise((resolve) => {
     const dialog = document.createElement("dialog");
     const values = Object.fromEntries(fields.map((field) => [field.name, field.value ?? ""]));
     let busy = false;
+    let left = false;
     let wrong = null;
     let progress = null;
     let result;
@@ -164,32 +167,34 @@ export function ask({ title, text, fields = [], action, submit, danger = false, 
           progress = { done, total };
           redraw();
         })) ?? true;
-        dialog.close();
+        if (left) note(`${title.replace("?", "")}: done`);
+        else dialog.close();
       } catch (error) {
         wrong = error;
         busy = false;
         progress = null;
         redraw();
+        if (left) note(`${title.replace("?", "")}: ${error.message}`, "bad");
+        else (dialog.querySelector("[aria-invalid=true]") ?? dialog.querySelector("[type=submit]")).focus();
       }
     };
     const view = () => h("form", { onsubmit: go, "aria-busy": String(busy) },
-      h("h2", {}, title),
+      h("h2", { id: "asked" }, title),
       text ? h("p", {}, text) : null,
       fields.filter((field) => !field.when || field.when(values)).map((field) => input(field, values[field.name], change, wrong)),
       body(values),
       progress ? h("p", { class: "progress", role: "status" },
-        h("progress", { max: progress.total || 1, value: progress.done }), ` ${short(progress.done)} of ${short(progress.total)}`) : null,
+        h("progress", { max: progress.total || 1, value: progress.done, "aria-label": "How far it is" }), ` ${short(progress.done)} of ${short(progress.total)}`) : null,
       wrong ? h("p", { class: "problem", role: "alert" }, own(wrong.message)) : null,
       h("footer", {},
-        h("button", { type: "button", onclick: () => dialog.close(), disabled: busy && !wrong }, "Cancel"),
-        h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: busy }, busy ? "…" : submit)));
+        h("button", { key: "leave", type: "button", onclick: () => dialog.close() }, busy ? "Leave it to go on" : "Cancel"),
+        h("button", { key: "submit", type: "submit", class: danger ? "danger" : "primary", "aria-disabled": busy ? "true" : undefined }, busy ? "…" : submit)));
     dialog.onclose = () => {
+      left = busy && result === undefined;
       dialog.remove();
       resolve(result);
     };
-    dialog.oncancel = (event) => {
-      if (busy) event.preventDefault();
-    };
+    dialog.setAttribute("aria-labelledby", "asked");
     redraw();
     document.body.append(dialog);
     dialog.showModal();

@@ -20,15 +20,14 @@ export default function failed(page) {
   const by = () => (BY.includes(page.place.query.by) ? page.place.query.by : "error");
   const open = () => page.place.query.open;
   const groups = page.watch("/v1/tasks?state=failed&group_by=error", { topics: ["task"], slowMs: 2000 });
-  const trend = page.watch(trends(), { topics: ["task"], slowMs: 5000, everyMs: 60_000, onData: () => trend.move(trends()) });
+  const trend = page.watch(trends(), { topics: ["task"], slowMs: 5000, everyMs: 60_000, onData: () => trend.move(trends(), { keep: true }) });
   let inside = null;
   moved(page.place);
 
   function moved(place) {
-    if (groups.address !== `/v1/tasks?state=failed&group_by=${by()}`) groups.data = trend.data = undefined;
     groups.move(`/v1/tasks?state=failed&group_by=${by()}`);
     trend.move(trends());
-    inside?.stop();
+    page.unwatch(inside);
     inside = place.query.open === undefined ? null : page.watch(`/v1/tasks${api.query({ state: "failed", [by()]: open(), sort: "-finished_at", limit: SHOWN })}`, { topics: ["task"] });
   }
 

@@ -8,6 +8,7 @@ import { to } from "../lib/router.js";
 import * as api from "../lib/api.js";
 
 const OLD_MS = 60_000;
+const FEW = 20;
 
 export default function overview(page) {
   // Of the whole cluster, and so not for tokens of a part of it.
@@ -17,7 +18,7 @@ export default function overview(page) {
   const workers = page.watch("/v1/workers", { topics: ["task", "worker", "master"], slowMs: 1000 });
   const cluster = page.watch("/v1/cluster", { topics: ["master", "worker"], everyMs: 3000, slowMs: 1000 });
   const failures = page.watch("/v1/tasks?state=failed&sort=-finished_at&limit=8", { topics: ["task"], slowMs: 1000 });
-  const recent = page.watch("/v1/tasks?sort=-created_at&limit=5", { topics: ["task"], slowMs: 1000 });
+  let recent = null; // on a node that has few of them
 
   const counts = () => Object.fromEntries((states.data?.groups ?? []).map((group) => [group.value, group.count]));
 
@@ -26,6 +27,10 @@ export default function overview(page) {
     if (wait) return wait;
     const by = counts();
     const total = Object.values(by).reduce((sum, n) => sum + n, 0);
+    if (total > FEW && recent) {
+      page.unwatch(recent);
+      recent = null;
+    }
     return [
       health(cluster.data, workers.data.items, queues.data?.items, by),
       total === 0 ? first(page) : null,
@@ -42,7 +47,7 @@ export default function overview(page) {
         workerCard(workers.data.items, history?.data),
         clusterCard(cluster.data),
         failureCard(failures)),
-      total > 0 && total <= 20 ? recentCard(recent) : null,
+      total > 0 && total <= FEW ? recentCard(recent ??= page.watch("/v1/tasks?sort=-created_at&limit=5", { topics: ["task"], slowMs: 1000 })) : null,
     ];
   }
   return { title: "Overview", render };

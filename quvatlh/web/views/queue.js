@@ -65,7 +65,7 @@ export default function queue(page) {
         stat("Run", times(data.rates.run, "p50"), { under: `95 of 100 within ${times(data.rates.run, "p95")}` })),
       h("div", { class: "grid two" },
         shares(running.data?.groups ?? [], pending.data?.groups ?? [], name),
-        card("How it is set", { more: page.may("PATCH /v1/queues/{name}") ? button("Change…", () => editQueue(data)) : null },
+        card("How it is set", {},
           pairs([...SETTINGS.filter(([key]) => data[key] !== null).map(([key, label]) => [label, own(String(data[key]))]),
             ["Workers", data.workers.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
             ["Kept", `${data.keep.age ?? data.keep}, failed ${data.keep_failed.age ?? data.keep_failed}`]]))),
@@ -110,7 +110,7 @@ function attached(page, queue, workers) {
     ondragleave: (event) => event.currentTarget.classList.remove("drop"),
     ondrop: (event) => { event.preventDefault(); event.currentTarget.classList.remove("drop"); if (movable) move(event.dataTransfer.getData("text/plain"), on); },
   },
-    h("header", {}, h("h2", {}, `${words} (${list.length})`), movable ? h("small", {}, "drag a worker, or use its button") : null),
+    h("header", {}, h("h2", {}, `${words} (${list.length})`), on && movable ? h("small", {}, "drag a worker, or use its button") : null),
     list.length ? h("ul", { class: "members" }, list.map((worker) => h("li", { key: worker.name, draggable: movable ? "true" : undefined, ondragstart: (event) => event.dataTransfer.setData("text/plain", worker.name) },
       h("a", { href: to(["workers"], { name: worker.name }), draggable: "false" }, own(worker.name)), " ", state(worker.state), h("small", {}, ` ${worker.slots - worker.free} of ${worker.slots} slots · takes ${worker.queues.join(", ") || "nothing"}`),
       movable ? button(on ? "Detach" : "Attach", () => move(worker.name, !on), { label: `${on ? "Detach" : "Attach"} ${worker.name}` }) : null))) : h("p", { class: "dim" }, "none"))));

@@ -17,7 +17,7 @@ export default function schedules(page) {
   function moved(place) {
     const name = place.query.name;
     if (open?.name === name) return;
-    for (const resource of open?.resources ?? []) resource.stop();
+    page.unwatch(...(open?.resources ?? []));
     open = null;
     if (name === undefined) return;
     const one = page.watch(api.path("/v1/schedules", name), { topics: ["schedule"], everyMs: 30_000 });
@@ -32,8 +32,8 @@ export default function schedules(page) {
     return [
       page.may("PUT /v1/schedules/{name}") ? h("div", { class: "tools" }, button("New schedule", () => edit(null), { kind: "primary" })) : null,
       items.length ? table([
-        { head: "Schedule", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["schedules"], { name: open?.name === one.name ? undefined : one.name }), "aria-expanded": String(open?.name === one.name) }, open?.name === one.name ? "▾ " : "▸ ", own(one.name)) },
-        { head: "Rule", kind: "grow", cell: (one) => [own(one.text || rule(one)), one.cron ? h("code", { class: "dim" }, ` ${one.cron}`) : null] },
+        { head: "Schedule", kind: "grow", cell: (one) => [h("a", { class: "title", href: to(["schedules"], { name: open?.name === one.name ? undefined : one.name }), "aria-expanded": String(open?.name === one.name) }, open?.name === one.name ? "▾ " : "▸ ", own(one.name)), h("small", { class: "narrow-only" }, own(one.text || rule(one)))] },
+        { head: "Rule", kind: "grow hide", cell: (one) => [own(one.text || rule(one)), one.cron ? h("code", { class: "dim" }, ` ${one.cron}`) : null] },
         { head: "Next", kind: "tight", cell: (one) => (one.paused ? state("paused") : when(one.next[0])) },
         { head: "Last", kind: "tight hide", cell: (one) => when(one.last_slot) },
         page.may("PUT /v1/schedules/{name}") ? { head: "", kind: "", cell: (one) => h("div", { class: "actions" }, button("Run now", () => run(one), { label: `Run ${one.name} now` }), button(one.paused ? "Resume" : "Pause", () => pause(one), { label: `${one.paused ? "Resume" : "Pause"} ${one.name}` })) } : null,
@@ -61,7 +61,7 @@ function pause(one) {
 }
 
 function edit(one) {
-  const task = one ? JSON.stringify(Object.fromEntries(Object.entries(one.task).filter(([name, value]) => value !== null && name !== "name" && name !== "payload_base64")), null, 2) : JSON.stringify({ work: { command: ["echo", "hello"] } }, null, 2);
+  const task = one ? Object.fromEntries(Object.entries(one.task).filter(([, value]) => value !== null)) : { work: { command: ["echo", "hello"] } };
   return ask({
     title: one ? `Schedule ${one.name}` : "New schedule", submit: one ? "Change" : "Make",
     fields: [
@@ -70,7 +70,7 @@ function edit(one) {
       { name: "zone", label: "Time zone", value: one?.zone ?? "UTC" },
       { name: "overlap", label: "While the last one has not finished", kind: "choice", value: one?.overlap ?? "skip", options: [["skip", "skip the slot"], ["allow", "run both"], ["queue", "run it after"], ["replace", "replace the last one"]] },
       { name: "catchup", label: "Slots that were missed", kind: "choice", value: one?.catchup ?? "last", options: [["last", "run the last"], ["skip", "run none"], ["all", "run all"]] },
-      { name: "task", label: "Task, as JSON", kind: "text", rows: "9", value: task },
+      { name: "task", label: "Task, as JSON", kind: "text", rows: "9", value: JSON.stringify(task, null, 2) },
     ],
     action: (values) => {
       let given;

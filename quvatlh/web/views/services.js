@@ -9,6 +9,7 @@ import { to } from "../lib/router.js";
 import { perform } from "../lib/verbs.js";
 
 const LIVE = "running,claimed";
+const OLD_MS = 10_000;
 
 export default function services(page) {
   const groups = page.watch("/v1/tasks?group_by=group", { topics: ["task"], slowMs: 2000 });
@@ -19,7 +20,7 @@ export default function services(page) {
   function moved(place) {
     const name = place.query.group;
     if (open?.name === name) return;
-    for (const resource of open?.resources ?? []) resource.stop();
+    page.unwatch(...(open?.resources ?? []));
     open = name === undefined ? null : group(name);
   }
 
@@ -31,18 +32,21 @@ export default function services(page) {
   }
 
   function render() {
-    const wait = waiting(groups, live);
+    const wait = waiting(live) ?? (groups.error ? waiting(groups) : null);
     if (wait) return wait;
-    const items = groups.data.groups;
+    const isCounted = groups.data !== undefined; // among a million it takes a while: what is live is shown at once
+    const items = groups.data?.groups ?? live.data.groups;
     const running = Object.fromEntries(live.data.groups.map((each) => [each.value, each.count]));
+    if (!items.length && !isCounted) return waiting(groups);
     if (!items.length) return empty("There are no groups yet.", h("p", {}, "A group is the application that tasks belong to: ", h("code", {}, "quvatlh add --group shop --kind service --limit 3 -- ./serve"), " keeps three instances running."));
     return [
       table([
         { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, open?.name === one.value ? "▾ " : "▸ ", own(one.value)) },
         { head: "Live", kind: "num", cell: (one) => count(running[one.value] ?? 0) },
-        { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, count(one.count)) },
+        { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, isCounted ? count(one.count) : "…") },
         page.may("POST /v1/events") && page.session.queues.includes("*") ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
       ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
+      groups.dirty && Date.now() - groups.at > OLD_MS ? h("p", { class: "dim" }, "There are so many tasks that they were last counted ", when(new Date(groups.at).toISOString()), ".") : null,
       open ? inside(page, open) : null,
     ];
   }

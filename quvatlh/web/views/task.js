@@ -2,13 +2,12 @@
 
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
-import { ago, moment, span, time, title, work } from "../lib/format.js";
-import { bar, button, card, copyable, json, own, pairs, state, table, tabs, waiting, when } from "../lib/parts.js";
+import { ago, count, moment, span, time, title, work } from "../lib/format.js";
+import { Log } from "../lib/log.js";
+import { bar, card, copyable, json, own, pairs, state, table, waiting, when } from "../lib/parts.js";
 import { to } from "../lib/router.js";
 import { VERBS, allowed, perform } from "../lib/verbs.js";
 
-const LINES_MAX = 4000;
-const LINE_CHARS_MAX = 4000;
 const FINISHED = ["succeeded", "failed", "deleted"];
 const VERDICTS = {
   would_run: "would run it", lost: "is out of touch", draining: "is draining", queue: "does not take from its queue",
@@ -19,19 +18,21 @@ const VERDICTS = {
 export default function task(page) {
   const id = page.place.parts[1];
   const base = api.path("/v1/tasks", id);
-  const one = page.watch(base, { topics: ["task"], id, onData: arrived });
-  const actions = page.watch(`${base}/actions`, { topics: ["task"], id });
-  const log = new Log(page, base);
+  const one = page.watch(base, { topics: ["task"], id, slowMs: 500, onData: arrived });
+  const actions = page.watch(`${base}/actions`, { topics: ["task"], id, slowMs: 500 });
+  const log = new Log(page, base, (action) => (actions.data?.items ?? one.data.actions).find((each) => each.id === action)?.finished_at);
   let explained = null;
+  let policy = null; // as it is stored, where the task names one
 
   /** Asked only while it waits: otherwise there is nothing to explain. */
   function arrived(data) {
     const waits = !FINISHED.includes(data.state) && data.state !== "running";
     if (waits && !explained) explained = page.watch(`${base}/explain`, { topics: ["task", "worker", "queue"], slowMs: 1000, everyMs: 3000 });
     if (!waits && explained) {
-      explained.stop();
+      page.unwatch(explained);
       explained = null;
     }
+    if (data.policy?.name && !policy) policy = page.watch(api.path("/v1/policies", data.policy.name), { everyMs: 60_000 });
     if (data.started_at || data.state === "running") log.begin(data.actions.at(-1)?.id);
   }
 
@@ -53,16 +54,16 @@ export default function task(page) {
           key: verb, type: "button", class: VERBS[verb].danger ? "danger" : "", onclick: () => perform(page, verb, { ids: [id] }, "this task") }, VERBS[verb].words)))),
       progress(all),
       explained?.data ? explain(explained.data) : null,
-      data.error ? card("Error", { tone: "bad", wide: true }, h("p", {}, h("strong", {}, own(data.error.code))), data.error.text ? json(data.error.text) : null, details(data.error)) : null,
+      data.error ? errorCard(data.error, all.findLast((action) => action.finished_at)) : null,
       h("div", { class: "grid two" },
         card("What happened", {}, timeline(data, all)),
-        card("What it is", {}, facts(data))),
+        card("What it is", {}, facts(data, explained !== null))),
       log.card(all),
       data.state === "succeeded" && data.result !== null ? card("Result", { wide: true }, json(data.result)) : null,
       "payload" in data ? card("Payload", { wide: true }, json(data.payload)) : null,
       "payload_base64" in data ? card("Payload, as bytes in base64", { wide: true }, json(data.payload_base64)) : null,
       card("Work", { wide: true }, json(data.work)),
-      data.policy ? card("Policy", { wide: true }, json(data.policy.name ? `stored as ${data.policy.name}` : data.policy)) : null,
+      data.policy ? policyCard(data.policy, policy) : null,
       card("Everything that was asked for", { wide: true }, h("details", {}, h("summary", {}, "as the interface tells it"), json(data))),
     ];
   }
@@ -89,7 +90,7 @@ function explain(told) {
   return card("Why it is not running", { wide: true, tone: "warn" },
     h("p", { class: "lead" }, own(told.text)),
     pairs([
-      told.position !== null && told.position !== undefined ? ["Before it", `${told.position}`] : null,
+      told.position !== null && told.position !== undefined ? ["Before it", told.position ? count(told.position) : "none: it is the next"] : null,
       told.eta?.at ? ["Expected", [when(told.eta.at), told.eta.low ? h("span", { class: "dim" }, ` (${ago(told.eta.low)} to ${ago(told.eta.high)})`) : null]] : null,
       told.holders?.length ? ["Held by", told.holders.slice(0, 5).map((holder, i) => [i ? ", " : "", h("a", { key: holder, href: to(["tasks", holder]) }, own(holder))])] : null,
     ]),
@@ -99,9 +100,18 @@ function explain(told) {
     ], told.workers.slice(0, 50), { caption: "What each worker says" }) : null);
 }
 
-function details(error) {
+function policyCard(given, stored) {
+  if (!given.name) return card("Policy", { wide: true }, json(given));
+  return card("Policy", { wide: true }, h("p", {}, "Stored as ", own(given.name), stored?.data ? h("span", { class: "dim" }, `, changed ${ago(stored.data.at)}`) : null),
+    stored?.data ? json(stored.data.source) : stored?.error ? h("p", { class: "problem" }, own(stored.error.message)) : null);
+}
+
+/** A traceback is the end of what it wrote: shown where one looks for it. */
+function errorCard(error, last) {
   const rest = Object.entries(error).filter(([name, value]) => name !== "code" && name !== "text" && value);
-  return rest.map(([name, value]) => h("div", { key: name }, h("h3", {}, name), json(value)));
+  return card("Error", { tone: "bad", wide: true }, h("p", {}, h("strong", {}, own(error.code))), error.text ? json(error.text) : null,
+    last?.output_tail ? [h("h3", {}, "The last that it wrote"), json(last.output_tail)] : null,
+    rest.map(([name, value]) => h("div", { key: name }, h("h3", {}, name), json(value))));
 }
 
 // --- the timeline ---
@@ -128,7 +138,8 @@ function timeline(data, actions) {
     h("i", { "aria-hidden": "true" }), h("span", {}, step.words), step.at ? h("time", { datetime: step.at, title: step.at }, moment(step.at), " ", h("small", {}, ago(step.at))) : null)));
 }
 
-function facts(data) {
+/** When it is expected is told by who explains, where it is explained: he knows of workers, too. */
+function facts(data, isExplained) {
   return pairs([
     ["Id", copyable(data.id)],
     ["Group", h("a", { href: to(["services"], { group: data.group }) }, own(data.group))],
@@ -142,110 +153,7 @@ function facts(data) {
     data.timeout ? ["Timeout", data.timeout] : null,
     ["Lease", data.lease],
     ["Delivery", data.delivery],
-    data.eta?.at ? ["Expected", when(data.eta.at)] : null,
+    data.eta?.at && !isExplained ? ["Expected", when(data.eta.at)] : null,
     ["Runs", h("code", {}, work(data.work))],
   ]);
-}
-
-// --- the log, as it is written ---
-
-class Log {
-  constructor(page, base) {
-    this.page = page;
-    this.base = base;
-    this.stream = "stdout";
-    this.action = undefined;
-    this.wanted = undefined;
-    this.lines = [];
-    this.rest = "";
-    this.dropped = 0;
-    this.words = "";
-    this.stopper = null;
-    this.sticks = true;
-    page.onStop(() => this.stopper?.abort());
-  }
-
-  /** The newest action is shown, unless the person chose one. */
-  begin(newest) {
-    if (this.wanted === undefined && newest !== undefined && newest !== this.action) this.follow(newest);
-    else if (this.action === undefined) this.follow(newest);
-  }
-
-  choose(stream, action) {
-    this.stream = stream;
-    if (action !== undefined) this.wanted = action;
-    this.follow(action ?? this.action);
-  }
-
-  async follow(action) {
-    this.stopper?.abort();
-    const stopper = (this.stopper = new AbortController());
-    this.action = action;
-    this.lines = [];
-    this.rest = "";
-    this.dropped = 0;
-    this.words = "";
-    let offset = 0;
-    for (let tries = 0; tries < 100 && this.stopper === stopper; tries += 1) {
-      try {
-        const response = await api.open(`${this.base}/log${api.query({ stream: this.stream, action, follow: 1, offset })}`, stopper.signal);
-        const first = Number(response.headers.get("Quvatlh-Offset") ?? offset);
-        if (first > offset) this.words = "what stood before is no longer kept";
-        if (response.headers.get("Quvatlh-Log") === "tail") this.words = "its worker is gone: this is the end that is left";
-        offset = first;
-        const reader = response.body.getReader();
-        const decoder = new TextDecoder();
-        for (;;) {
-          const { value, done } = await reader.read();
-          if (done) break;
-          offset += value.length;
-          this.take(decoder.decode(value, { stream: true }));
-        }
-        if (this.stopper === stopper) this.page.redraw();
-        return;
-      } catch (error) {
-        if (this.stopper !== stopper || error.name === "AbortError") return;
-        if (error.status >= 400 && error.status < 500) {
-          this.words = error.message;
-          this.page.redraw();
-          return;
-        }
-        await new Promise((resolve) => setTimeout(resolve, 1000)); // the node is away: go on at the next byte
-      }
-    }
-  }
-
-  take(text) {
-    const lines = (this.rest + text).split("\n");
-    this.rest = lines.pop().slice(-LINE_CHARS_MAX);
-    for (const line of lines) this.lines.push(line.length > LINE_CHARS_MAX ? `${line.slice(0, LINE_CHARS_MAX)}…` : line);
-    const over = this.lines.length - LINES_MAX;
-    if (over > 0) {
-      this.lines.splice(0, over);
-      this.dropped += over;
-    }
-    this.page.live.onChange(true);
-  }
-
-  card(actions) {
-    if (this.action === undefined) return null;
-    const text = [...this.lines, this.rest].join("\n");
-    const whole = `${this.base}/log${api.query({ stream: this.stream, action: this.action })}`;
-    const stick = (element) => {
-      this.place = element;
-      element.scrollTop = element.scrollHeight;
-    };
-    if (this.place && this.sticks) requestAnimationFrame(() => { this.place.scrollTop = this.place.scrollHeight; });
-    return card("Log", {
-      wide: true,
-      more: h("div", { class: "actions" },
-        tabs(["stdout", "stderr"], this.stream, (stream) => this.choose(stream)),
-        actions.length > 1 ? h("select", { "aria-label": "Try", onchange: (event) => this.choose(this.stream, event.target.value) },
-          actions.map((action) => h("option", { key: action.id, value: action.id, selected: action.id === this.action }, `try ${action.attempt}, ${action.worker}`))) : null,
-        h("a", { href: whole, download: "", class: "button" }, "Save")) },
-      this.words ? h("p", { class: "dim" }, this.words) : null,
-      this.dropped ? h("p", { class: "dim" }, `the last ${LINES_MAX} lines; ${this.dropped} before them are in the file`) : null,
-      h("pre", { class: "log", tabindex: "0", "aria-label": this.stream, made: stick, onscroll: (event) => { const e = event.target; this.sticks = e.scrollHeight - e.scrollTop - e.clientHeight < 30; } },
-        text || h("span", { class: "dim" }, "nothing written")));
-  }
 }

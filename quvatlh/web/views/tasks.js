@@ -29,13 +29,12 @@ export default function tasks(page) {
   function moved(place) {
     const before = write(filters);
     text = place.query.q ?? "";
+    hints.arrived(text);
     filters = parse(text);
     if (write(filters) !== before) drop();
-    list.data = undefined;
-    list.error = undefined;
     list.move(address());
     const { state: _, ...others } = filters;
-    states.move(`/v1/tasks${api.query({ ...others, group_by: "state" })}`);
+    states.move(`/v1/tasks${api.query({ ...others, group_by: "state" })}`, { keep: true });
   }
 
   function drop() {
@@ -81,8 +80,7 @@ export default function tasks(page) {
     }
   }
 
-  function columns() {
-    const items = list.data.items;
+  function columns(items) {
     const every = items.length > 0 && items.every((task) => selected.has(task.id));
     const time = sort().replace("-", "");
     return [
@@ -146,8 +144,13 @@ export default function tasks(page) {
           Object.entries(SORTS).flatMap(([name, words]) => [[`-${name}`, `${words}, last first`], [name, `${words}, first first`]]).map(([value, words]) => h("option", { key: value, value, selected: value === sort() }, words))))),
       chips(),
       list.data ? bulkBar() : null,
-      wait ?? (list.data.items.length ? [table(columns(), list.data.items, { key: (task) => task.id, caption: "Tasks", onhead: order, rowClass: (task) => (selected.has(task.id) || allMatching ? "chosen" : "") }), pager()] : nothing()),
+      list.data && !list.data.items.length ? nothing() : list.error ? wait : [rows(list.data?.items ?? []), wait ?? pager()],
     ];
+  }
+
+  /** Its head stays while the next rows are read, and with it the focus of who sorts by a key. */
+  function rows(items) {
+    return table(columns(items), items, { key: (task) => task.id, caption: "Tasks", onhead: order, rowClass: (task) => (selected.has(task.id) || allMatching ? "chosen" : "") });
   }
 
   function nothing() {
@@ -165,10 +168,14 @@ class Hints {
   constructor(page) {
     this.page = page;
     this.text = null; // being typed; null: what the address says
+    this.sent = null; // what of it was searched for last
     this.items = [];
+    this.word = null;
     this.chosen = -1;
     this.known = new Map();
     this.timer = 0;
+    this.asked = 0;
+    page.onStop(() => clearTimeout(this.timer));
   }
 
   field(shown, search) {
@@ -179,7 +186,7 @@ class Hints {
         type: "search", value: text, placeholder: "queue:emails state:failed error:timeout", "aria-label": "Search tasks", spellcheck: "false", autocomplete: "off", autocapitalize: "off",
         role: "combobox", "aria-expanded": String(isOpen), "aria-controls": "hints", "aria-autocomplete": "list", "aria-activedescendant": this.chosen >= 0 ? `hint-${this.chosen}` : undefined,
         oninput: (event) => this.typed(event.target, search), onfocus: (event) => this.suggest(event.target), onclick: (event) => this.suggest(event.target),
-        onblur: () => setTimeout(() => this.close(), 150), onkeydown: (event) => this.keys(event, search),
+        onblur: () => this.close(), onkeydown: (event) => this.keys(event, search),
       }),
       h("ul", { id: "hints", role: "listbox", "aria-label": "Suggestions", hidden: !isOpen }, this.items.map((item, i) => h("li", {
         key: `${item.insert}`, id: `hint-${i}`, role: "option", "aria-selected": String(i === this.chosen),
@@ -198,26 +205,38 @@ class Hints {
 
   apply(search) {
     clearTimeout(this.timer);
-    if (this.text !== null && this.text.trim() !== (this.page.place.query.q ?? "") && !this.text.endsWith(":")) search(this.text.trim());
+    const wanted = this.text?.trim() ?? "";
+    if (this.text === null || wanted.endsWith(":") || wanted === (this.page.place.query.q ?? "")) return;
+    this.sent = wanted;
+    search(wanted);
+  }
+
+  /** Where the address leads now. Elsewhere than what was typed: then that is what the field shows, too. */
+  arrived(text) {
+    if (this.text === null || text === this.sent) return;
+    clearTimeout(this.timer);
+    this.text = null;
   }
 
   submit(text, search) {
     this.close();
     this.text = text;
     this.apply(search);
-    this.text = null;
   }
 
   close() {
+    this.asked += 1;
     this.items = [];
     this.chosen = -1;
     this.page.redraw();
   }
 
   async suggest(input) {
+    const turn = (this.asked += 1); // a later one, or the end of it, makes this one void
     const word = wordAt(input.value, input.selectionStart ?? input.value.length);
+    if (word.key !== this.word?.key) this.items = [];
     const all = word.key ? await this.values(word.key) : Object.entries(KEYS).map(([key, about]) => ({ insert: `${key}:`, about }));
-    if (document.activeElement !== input) return;
+    if (this.asked !== turn) return;
     const typed = word.typed.toLowerCase();
     this.items = typed || word.key || !input.value ? all.filter((item) => item.insert.toLowerCase().includes(typed) && item.insert !== word.typed).slice(0, 10) : [];
     this.word = word;

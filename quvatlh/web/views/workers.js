@@ -4,9 +4,10 @@ import * as api from "../lib/api.js";
 import { spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { title, took } from "../lib/format.js";
-import { ask, attempt, bar, button, card, confirm, empty, listed, own, pairs, state, table, waiting } from "../lib/parts.js";
+import { ask, attempt, bar, button, card, confirm, empty, own, pairs, state, table, waiting } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
+import { changes, filled } from "../lib/settings.js";
 
 export default function workers(page) {
   const list = page.watch("/v1/workers", { topics: ["task", "worker"], slowMs: 500 });
@@ -18,7 +19,7 @@ export default function workers(page) {
   function moved(place) {
     if (place.query.name === shown) return;
     shown = place.query.name ?? "";
-    running?.stop();
+    page.unwatch(running);
     running = shown ? page.watch(`/v1/tasks${api.query({ worker: shown, state: "running,claimed", limit: 50 })}`, { topics: ["task"] }) : null;
   }
 
@@ -48,6 +49,8 @@ export default function workers(page) {
 /** Without those that every worker has. */
 const given = (worker) => worker.tags.filter((tag) => tag !== `worker=${worker.name}` && tag !== `node=${worker.node}`);
 
+const told = (name, value) => (name.endsWith("_bytes") && value >= 2 ** 30 ? `${(value / 2 ** 30).toFixed(1)} GiB` : String(value));
+
 function drainButton(worker) {
   if (worker.state === "lost") return null;
   const draining = worker.state === "draining";
@@ -56,15 +59,18 @@ function drainButton(worker) {
   return button("Drain", () => confirm(`Drain ${worker.name}?`, "It finishes what it has and takes nothing new. Services move away.", "Drain", send, { danger: false }), { label: `Drain ${worker.name}` });
 }
 
+const FIELDS = [
+  { name: "slots", label: "Slots", kind: "number", hint: "how many actions run at once" },
+  { name: "queues", label: "Queues", list: true, hint: "patterns, separated by spaces" },
+  { name: "tags", label: "Tags", list: true, hint: "separated by spaces" },
+];
+
 function edit(worker) {
+  const before = { slots: worker.slots, queues: worker.queues, tags: given(worker) };
   return ask({
     title: `Worker ${worker.name}`, submit: "Change", text: "It holds until the worker is started anew with another configuration.",
-    fields: [
-      { name: "slots", label: "Slots", kind: "number", value: String(worker.slots), hint: "how many actions run at once" },
-      { name: "queues", label: "Queues", value: worker.queues.join(" "), hint: "patterns, separated by spaces" },
-      { name: "tags", label: "Tags", value: given(worker).join(" "), hint: "separated by spaces" },
-    ],
-    action: (values) => api.send("PATCH", api.path("/v1/workers", worker.name), { slots: Number(values.slots), queues: listed(values.queues), tags: listed(values.tags) }),
+    fields: filled(FIELDS, before),
+    action: (values) => api.send("PATCH", api.path("/v1/workers", worker.name), changes(FIELDS, values, before)),
   });
 }
 
@@ -79,7 +85,7 @@ function detail(page, worker, running, history) {
         ["Runs", worker.adapters.join(", ")],
         ["Queues", worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
         ["Tags", worker.tags.map((tag) => h("span", { key: tag, class: "tag" }, own(tag)))],
-        ...Object.entries(worker.facts).filter(([, value]) => typeof value !== "object" || value === null).map(([name, value]) => [own(name), own(String(value))]),
+        ...Object.entries(worker.facts).filter(([, value]) => typeof value !== "object" || value === null).map(([name, value]) => [own(name), own(told(name, value))]),
       ])),
     card("Runs now", { more: h("a", { href: to(["tasks"], { q: write({ worker: worker.name }) }) }, "all its tasks") },
       tasks.length ? table([
