@@ -82,6 +82,9 @@ class ClaimBid(Bid):
         """Nothing is claimed ahead: who claims has a hand free."""
         return None
 
+    def longest_ms(self) -> float:
+        return -1.0
+
     @property
     def is_full(self) -> bool:
         return len(self.awards) >= self.most
