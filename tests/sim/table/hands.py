@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from quvatlh.core.model import Work
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, OutputChunk, RunError, RunnerListener
 from tests.sim.clock import SimClock
 from tests.sim.judge import Violation
@@ -45,8 +46,16 @@ class Script:
     def command(self) -> list[str]:
         return [PROGRAM, *(str(n) for n in (self.op, self.run_ms, self.fails, self.term_ms))]
 
+    def pulled(self) -> str:
+        """For pull workers, in the environment."""
+        return " ".join(self.command())
+
     @classmethod
-    def of(cls, command: tuple[str, ...]) -> Script:
+    def of(cls, work: Work) -> Script:
+        return cls.of_command(work.command or work.env[PROGRAM].split())
+
+    @classmethod
+    def of_command(cls, command: Sequence[str]) -> Script:
         return cls(*(int(word) for word in command[1:]))
 
 
@@ -177,7 +186,7 @@ class SimRunner:
     def start(self, action: ActionSpec) -> None:
         if action.id in self._jobs:
             raise ValueError(f"{action.id} is live")
-        script = Script.of(action.work.commands[0])
+        script = Script.of_command(action.work.commands[0])
         delay_s = self._rng.uniform(*SPAWN_S)
         self._jobs[action.id] = _Job(action, script, self._later(delay_s, lambda: self._begin(action.id)))
 
