@@ -15,6 +15,7 @@ from quvatlh.core.rejections import FieldError
 from quvatlh.core.views import LedgerRow, ScheduleView
 from quvatlh.ports import Log
 from quvatlh.service import asks, calendar
+from quvatlh.service.answers import shown
 from quvatlh.service.pool import Call, Json, Page, Rejected
 from quvatlh.service.reads import Reads
 from quvatlh.service.sources import Sources
@@ -54,14 +55,14 @@ class Schedules:
             raise Rejected("invalid", "a policy does not compile", faults)
         put = c.PutSchedule(name, spec, None, payload, is_json)
         await self._writes.write(call, asks.Do(put))
-        return await self.schedule(call, name)
+        return await shown(self.schedule(call, name))
 
     async def delete_schedule(self, call: Call, name: str) -> None:
         await self._writes.write(call, asks.Do(c.DeleteSchedule(name)))
 
     async def pause_schedule(self, call: Call, name: str, *, paused: bool) -> Json:
         await self._writes.write(call, asks.Do(c.PauseSchedule(name, paused)))
-        return await self.schedule(call, name)
+        return await shown(self.schedule(call, name))
 
     async def run_schedule(self, call: Call, name: str) -> Json:
         written = await self._writes.write(call, asks.RunSchedule(name))
