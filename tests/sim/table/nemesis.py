@@ -223,12 +223,17 @@ class TableNemesis(Nemesis):
         box.say(f"wall clock set by {delta} ms")
         box.clock.jump_ms(delta)
 
-    async def heal(self) -> None:
-        """Clocks are right again. Log time never goes back, so for this world it is later than it thought."""
-        self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
+    def set_clocks_right(self) -> None:
+        """By what is known now: an entry that nobody has applied may have been stamped later."""
         now_ms = max(self.judge.log_time_ms, WALL_START_MS + round(self._loop.now_s * 1000))
         for box in self._boxes:
             box.clock.jump_ms(now_ms - box.clock.wall_ms())
+
+    async def heal(self) -> None:
+        """Clocks are right again. Log time never goes back, so for this world it is later than it thought."""
+        self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
+        self.set_clocks_right()
+        for box in self._boxes:
             for host in box.hosts if isinstance(box, TableBox) else ():
                 host.thaw()
         for puller in self.pullers:

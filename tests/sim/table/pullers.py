@@ -134,7 +134,7 @@ class Puller:
         self._serial += 1
         lease_ms = self._rng.choice(self._leases_ms)
         wait_ms = self._rng.choice([0, 200, lease_ms // 2]) if wait_ms is None else wait_ms
-        queues = self._rng.choice([("pulled*",), PULLED, PULLED[::-1]])
+        queues = self._rng.choice([("*",), ("pulled*", "default"), (*PULLED, "default")])
         most = self._most - len(self._held)
         wanted = Wanted(self.name, queues, most, wait_ms, lease_ms, greedy=self._rng.random() < 0.3)
         key = None
@@ -231,6 +231,8 @@ class Puller:
 
     async def _end(self, held: Held) -> None:
         """Until it is answered, or its time is over and it is another's."""
+        if held.running.ended_s is not None:  # while something else was asked
+            return
         well = held.attempt > held.script.fails
         self._drop(held, well=well)
         while self._clock.boot() < held.until or self._rng.random() < 0.5:

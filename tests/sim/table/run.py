@@ -171,6 +171,7 @@ class TableRun(Run[TableBox]):
 
     async def _finish(self) -> None:
         self.ground.in_a_hurry = True
+        self.nemesis.set_clocks_right()
         await self._until(self._in_time, CATCH_UP_S, "a slot is forgotten")
         await self._end_schedules()
         await self._end_endless()

@@ -25,6 +25,8 @@ from tests.sim.table.facts import TaskFacts
 MINUTE_MS: Final = 60_000
 UNDER_WAY: Final = 8
 """So many entries before the one that it stands in, at most, the master decided."""
+APART_MS: Final = 1000
+"""Clocks of the voters differ by that: what is read of them may be so much later than the stamp of the entry."""
 OVERLAP: Final = "overlap"
 _LEDGER: Final = "SELECT schedule, ordinal, slot, task, why, manual FROM ledger ORDER BY schedule, ordinal"
 _SCHEDULES: Final = "SELECT name, next_at, last_slot, last_task FROM schedule ORDER BY name"
@@ -138,8 +140,8 @@ class Slots:
         old.spec, old.next_ms = spec, None if spec.paused else next_ms
 
     def _first(self, entry: Entry, name: str, spec: ScheduleSpec, next_ms: int | None) -> int:
-        """By the master's calendar, a little before the entry: no slot from then on may be left out."""
-        earliest, latest = after(spec, self._times[0]), after(spec, entry.time_ms)
+        """By the master's calendar, at about the time of the entry: no slot from then on may be left out."""
+        earliest, latest = after(spec, self._times[0]), after(spec, entry.time_ms + APART_MS)
         if next_ms is None or not earliest <= next_ms <= latest or next_ms != after(spec, next_ms - 1):
             raise Violation(f"{name} begins with slot {next_ms} at {entry.time_ms}; the next of its rule is {latest}")
         return next_ms
