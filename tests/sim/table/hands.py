@@ -88,8 +88,10 @@ class Ground:
     """Task -> how often it began."""
     ends: dict[int, bool] = field(default_factory=dict)
     """Token -> whether its action ended well."""
-    given_up: set[int] = field(default_factory=set)
-    """Tokens that the cluster has taken for lost."""
+    given_up: dict[int, float] = field(default_factory=dict)
+    """Tokens that the cluster has taken for lost, and when."""
+    promised: dict[int, float] = field(default_factory=dict)
+    """Token of a pull worker -> until when it is not, by a renewal that was answered."""
     in_a_hurry: bool = False
     """What begins now is short: what waits at the end of a run is to end soon."""
     excuses: int = 0
@@ -122,7 +124,8 @@ class Ground:
 
     def give_up(self, task_id: str, token: int) -> None:
         """From here on it may be another's: whoever had it must have ended it before, whether another begins it or not."""
-        self.given_up.add(token)
+        self.given_up[token] = self.now_s()
+        self._keeps(token)
         for action in self.running.get(task_id, ()):
             if action.spec.fence != token:
                 continue
@@ -130,6 +133,16 @@ class Ground:
                 since = f"since {action.began_s:.3f} s"
                 raise Violation(f"{task_id} is lost, and runs on {action.process.name} under token {token} {since}")
             self.excuses += 1
+
+    def promise(self, token: int, until_s: float) -> None:
+        self.promised[token] = max(until_s, self.promised.get(token, 0.0))
+        self._keeps(token)
+
+    def _keeps(self, token: int) -> None:
+        """Whichever of the two was heard of first."""
+        lost_s, until_s = self.given_up.get(token), self.promised.get(token)
+        if lost_s is not None and until_s is not None and lost_s < until_s:
+            raise Violation(f"token {token} was lost at {lost_s:.3f} s, and had been renewed until {until_s:.3f} s")
 
     def any(self) -> bool:
         return any(self.running.values())

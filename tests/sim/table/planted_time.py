@@ -113,17 +113,3 @@ def claim_asked_again_not_renewed() -> Planted:
         return tuple(row.token for row in rows)
 
     return patch.object(Pulls, "_renewed", renewed)
-
-
-@fault
-def leases_of_pull_workers_not_counted_anew_by_a_new_master() -> Planted:
-    """It counts them from the award, and knows of no renewal."""
-
-    def last_of(self: Presence, action: LiveRow) -> float:
-        known = self._renewed.get(action.token)
-        if known is not None or not action.session.startswith("pull."):
-            return real(self, action)
-        return self._clock.boot() - max(0, self._log.time_ms - action.awarded_at) / 1000
-
-    real = Presence._last_of
-    return patch.object(Presence, "_last_of", last_of)

@@ -31,6 +31,8 @@ T = TypeVar("T")
 LEASES_MS: Final = (1000, 2500, 6000)
 RENEW: Final = 0.3
 """Of a lease: so long after the last one the next renewal is sent."""
+PROMISED: Final = 0.99
+"""Of a lease: clocks differ in speed."""
 STEP_S: Final = 0.03
 PAUSE_S: Final = 0.1
 STALE: Final = "stale_token"
@@ -222,8 +224,10 @@ class Puller:
         await asyncio.sleep(STEP_S)
 
     async def _let_go(self, held: Held) -> None:
-        """Its lease is over. Some say all the same what became of it."""
+        """Its lease is over. Some ask all the same whether it is, or say what became of it."""
         self._drop(held, well=False)
+        if self._rng.random() < 0.4:
+            await self._renew([held])
         if self._rng.random() < 0.4:
             codes = await self._report("fail", [held])
             if codes is not None:
@@ -264,9 +268,12 @@ class Puller:
         self._pulls.stale += bool(code)
 
     async def _renew(self, held: list[Held]) -> None:
-        sent = self._clock.boot()
+        sent, sent_s = self._clock.boot(), self._loop.now_s
         verb: Verb = "renew" if self._rng.random() < 0.8 else "progress"
         codes = await self._report(verb, held)
+        for each, code in zip(held, codes or (), strict=False):
+            if not code:
+                self._ground.promise(each.running.spec.fence, sent_s + each.lease_ms / 1000 * PROMISED)
         if codes is None or self._rng.random() < self._lost_chance:
             return
         for each, code in zip(held, codes, strict=True):
