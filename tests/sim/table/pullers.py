@@ -33,8 +33,12 @@ RENEW: Final = 0.3
 """Of a lease: so long after the last one the next renewal is sent."""
 PROMISED: Final = 0.99
 """Of a lease: clocks differ in speed."""
+TOO_LATE_S: Final = (0.2, 0.5)
+"""About when the master, who waits a little longer, takes it for lost."""
 STEP_S: Final = 0.03
 PAUSE_S: Final = 0.1
+SLOW: Final = 0.9
+"""Of a lease: who asks for the answer again so late has little of it left, if asking does not renew it."""
 STALE: Final = "stale_token"
 GONE: Final = "gone"
 LOST_CHANCES: Final = (0.0, 0.1, 0.4)
@@ -154,7 +158,7 @@ class Puller:
                 if key is None or self._rng.random() >= self._lost_chance:
                     self._take(pulled, sent)
                     break
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._rng.choice([PAUSE_S, PAUSE_S, lease_ms / 1000 * SLOW]))
         self._pulls.again += answers > 1
         await asyncio.sleep(STEP_S)
 
@@ -196,6 +200,7 @@ class Puller:
         spec = ActionSpec(action["action"], task["id"], task["attempts"], action["token"], self.name, Work(((),)))
         run_s = min(script.run_ms / 1000, HURRY_S) if self._ground.in_a_hurry else script.run_ms / 1000
         running = self._ground.begin(spec, self.process)
+        self._ground.promise(spec.fence, self._loop.now_s - (self._clock.boot() - sent) + (until - sent) * PROMISED)
         due = self._clock.boot() + run_s
         held = self._held[spec.id] = Held(running, script, task["attempts"], action["lease_ms"], until, sent, due)
         self._pulls.taken += 1
@@ -227,6 +232,7 @@ class Puller:
         """Its lease is over. Some ask all the same whether it is, or say what became of it."""
         self._drop(held, well=False)
         if self._rng.random() < 0.4:
+            await asyncio.sleep(self._rng.uniform(*TOO_LATE_S))
             await self._renew([held])
         if self._rng.random() < 0.4:
             codes = await self._report("fail", [held])
