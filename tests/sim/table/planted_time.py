@@ -1,4 +1,8 @@
-"""Faults on purpose in what keeps schedules, and in what pull workers are promised; see planted.py."""
+"""Faults on purpose in what keeps schedules, and in what pull workers are promised; see planted.py.
+
+Seeds that find them, of 20 virtual seconds: 5 both of slots after a failover, 4 what is late, 1 overlap, 6 a claim asked
+again, 720390198 a stale token.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ from quvatlh.core.queries import action_id
 from quvatlh.core.rows import LiveRow
 from quvatlh.core.verbs import schedules
 from quvatlh.service.cron import Cron
-from quvatlh.service.presence import Presence
 from quvatlh.service.pullasks import Heard, Report, Reports
 from quvatlh.service.pullreports import PullReports
 from quvatlh.service.pulls import Pulls
@@ -91,18 +94,6 @@ def stale_token_of_a_pull_worker_accepted() -> Planted:
 
     real = PullReports.take
     return patch.object(PullReports, "take", take)
-
-
-@fault
-def lease_of_a_pull_worker_renewed_after_its_proposed_loss() -> Planted:
-    """A renewal that comes before the loss is decided is answered, and the action is another's in a moment."""
-
-    def renew(self: Presence, action: LiveRow, arrived: float) -> bool:
-        self._condemned.pop(action.token, None)
-        return real(self, action, arrived)
-
-    real = Presence.renew
-    return patch.object(Presence, "renew", renew)
 
 
 @fault
