@@ -320,7 +320,13 @@ def _node(config: Config, running: RunningLog, state: State, craft: Craft, known
         balance=config.market.balance == "auto",
         disciplines=plugins.disciplines(logs.noter("quvatlh.plugins", "warning")),
     )
-    facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress, lambda: log.log_span()[2])
+    facts = LogFacts(
+        lambda: log.committed_index,
+        lambda: log.waiting_for,
+        log.progress,
+        lambda: log.log_span()[2],
+        lambda: log.clocks_ms,
+    )
     note = logs.noter("quvatlh.worker")
     world = NodeWorld(
         log, log, craft.executor, craft.judge, craft.clock, craft.entropy, room, facts, craft.load, note,

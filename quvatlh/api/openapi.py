@@ -143,6 +143,11 @@ _CLASS: Final = {
     "priority": {"type": "integer"},
     "of": {"enum": ["slots", "starts"]},
 }
+_JUMP: Final = {
+    "type": ["object", "null"],
+    "description": "when the clocks were set last by more than a minute, and which way",
+    "properties": {"at": _TIME, "way": {"enum": ["ahead", "back"]}, "by": _TEXT, "seen_by": _TEXT},
+}
 _POLICY: Final = {"name": _TEXT, "version": _COUNT, "digest": _TEXT, "at": _TIME, "source": _TEXT}
 _ANNOUNCEMENT: Final = {**dict.fromkeys(("task", "action", "group", "name", "worker"), _TEXT), "at": _TIME, "data": {}}
 _SCHEDULE: Final = {
@@ -268,6 +273,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
             "index": _COUNT,
             "node": _TEXT,
             "nodes": {"type": "array", "items": _answer(_NODE | {"lag": {}} | _OWN)},
+            "clock": _answer({"at": _TIME, "behind": _TEXT, "jumped": _JUMP}),
         }
     ),
     "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),

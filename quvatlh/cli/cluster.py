@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -88,12 +89,25 @@ def _print_cluster(session: Session, found: Json) -> None:
     master = found.get("master")
     leads = f"master {plain(master)}" if master else click.style("no master", fg="red")
     click.echo(f"{leads}, term {found['term']}, log index {found['index']:,}, as node {plain(found['node'])} sees it")
+    for line in time_lines(found.get("clock")):
+        click.secho(line, fg="yellow")
     heads: list[str] = ["NODE", "STATE", "LAG", "LOG", "SNAPSHOT", "ID", "PEER", "HTTP"]
     rows = [_row(node, master) for node in found["nodes"]]
     width = sum(max(len(cell) for cell in column) + len(GAP) for column in zip(heads, *rows, strict=True))
     if session.around.columns is not None and width - len(GAP) > session.around.columns:
         heads, rows = heads[:-1], [row[:-1] for row in rows]  # half an address is none
     Table(heads, session.around.columns).print(rows)
+
+
+def time_lines(clock: Json | None) -> Iterator[str]:
+    """What is to be known of the cluster's time; nothing where it goes as it should."""
+    if clock is None:
+        return
+    if clock["behind"] != "0s":
+        yield f"log time stands still at {clock['at']}: the clocks are {clock['behind']} behind it, and nothing becomes due"
+    jumped = clock["jumped"]
+    if jumped is not None:
+        yield f"the clocks jumped {jumped['way']} by {jumped['by']} at {jumped['at']}, as {plain(jumped['seen_by'])} saw it"
 
 
 def _row(node: Json, master: str | None) -> list[str]:

@@ -79,6 +79,9 @@ def _wrong(seen: Seen, now_ms: int) -> Iterator[tuple[str, str]]:
             yield "red", "no master is known: nothing is added or started until one is elected"
         if lost := [node["name"] for node in cluster["nodes"] if node["state"] == "lost"]:
             yield "red", f"{count(len(lost), 'node')} out of touch: {', '.join(lost)}"
+        clock = cluster.get("clock")
+        if clock is not None and clock["behind"] != "0s":
+            yield "yellow", f"log time stands still, the clocks are {clock['behind']} behind it: nothing becomes due"
         if full := [node["name"] for node in cluster["nodes"] if node["state"] == "disk_full"]:
             yield "red", f"no room on the disk of {', '.join(full)}: no task is taken there"
     if workers is not None:

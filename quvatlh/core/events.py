@@ -27,6 +27,7 @@ PUBLIC: Final = frozenset(
         "schedule.fired",
         "schedule.skipped",
         "master.changed",
+        "clock.jumped",
     }
 )
 INTERNAL: Final = frozenset(

@@ -18,6 +18,7 @@ from quvatlh.core.views import (
     ActionView,
     AnnouncementView,
     ClassView,
+    ClockJump,
     LedgerRow,
     PolicyView,
     QueueView,
@@ -354,6 +355,11 @@ def token_by_hash(db: sqlite3.Connection, hash_: bytes) -> TokenView | None:
 
 def was_revoked(db: sqlite3.Connection, hash_: bytes) -> bool:
     return db.execute("SELECT 1 FROM revoked WHERE hash = ?", (hash_,)).fetchone() is not None
+
+
+def clock_jump(db: sqlite3.Connection) -> ClockJump | None:
+    row = db.execute("SELECT value FROM fact WHERE name = 'clock'").fetchone()
+    return None if row is None else msgspec.json.decode(row[0], type=ClockJump)
 
 
 def master(db: sqlite3.Connection) -> str | None:

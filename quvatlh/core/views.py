@@ -112,6 +112,18 @@ class SessionView(Struct, frozen=True):
     ended: bool
 
 
+class ClockJump(Struct, frozen=True):
+    """The last one that a master has told of."""
+
+    at: int
+    """By log time."""
+    node: str
+    by_ms: int
+    """Ahead, or back where it is negative."""
+    behind_ms: int
+    """How far the clocks were behind log time then."""
+
+
 class ScheduleView(Struct, frozen=True):
     name: str
     spec: ScheduleSpec

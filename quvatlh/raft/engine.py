@@ -87,7 +87,11 @@ class Engine(Following, Leading, Electing):
         return max(self._master_commit, self.commit_index())
 
     def log_time_ms(self) -> int:
-        """The time that an entry made now is stamped with: the lower median of the voters' clocks, never going back."""
+        """The time that an entry made now is stamped with: the voters' clocks, never going back."""
+        return max(self.clocks_ms(), self._journal.last_time_ms)
+
+    def clocks_ms(self) -> int:
+        """The lower median of the voters' clocks, as far as this node hears of them."""
         now = self._clock.boot()
         walls = [self._clock.wall_ms()]
         walls += [
@@ -96,7 +100,7 @@ class Engine(Following, Leading, Electing):
             if m.id in self._walls and m.id != self._own_id
         ]
         walls.sort()
-        return max(walls[(len(walls) - 1) // 2], self._journal.last_time_ms)
+        return walls[(len(walls) - 1) // 2]
 
     def pause(self) -> None:
         """Take nothing new in this term, while what is under way is finished before a hand-over."""

@@ -68,6 +68,11 @@ class RaftLog(Peering):
         return self._engine.log_time_ms() if self._engine is not None else 0
 
     @property
+    def clocks_ms(self) -> int:
+        """What the voters' clocks show, taken together: `time_ms`, unless they are behind it."""
+        return self._engine.clocks_ms() if self._engine is not None else 0
+
+    @property
     def committed_index(self) -> int:
         """The greatest commit index heard of."""
         return self._engine.master_commit() if self._engine is not None else 0

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import TypeVar
+
 from quvatlh import ports
 from quvatlh.core.rejections import Rejection
 from quvatlh.service import pool
+
+T = TypeVar("T")
 
 _CODES = {"busy": "rate_limited"}
 """Words of the log that the closed list tells otherwise."""
@@ -17,6 +22,14 @@ def problem(error: ports.LogError) -> pool.Problem:
     if isinstance(error, ports.Refused):
         return pool.Rejected(code if code in pool.REJECTED else "conflict", error.detail)
     return pool.Unknown(error.detail)
+
+
+async def shown(reading: Awaitable[T]) -> T:
+    """Of what has just been written. That is done, so a no of this read must not be taken for one of the write."""
+    try:
+        return await reading
+    except (pool.Unavailable, pool.Rejected) as error:
+        raise pool.Unknown(f"it was done, and cannot be shown here: {error.detail}") from error
 
 
 def refusal(rejection: Rejection) -> pool.Problem:

@@ -207,13 +207,14 @@ class Auction:
             winners = self._winners(lane, task, entrants)
             if not winners:
                 continue
+            for bid in winners:
+                bid.take(task.slots)
             lane.turned(task, [bid.name for bid in winners])
             root.took(lane, task, len(winners))
             left -= len(winners)
             self._under_way[task.seq] = [(bid.name, task.slots) for bid in winners]
             self._rows[task.seq] = task
             for bid in winners:
-                bid.take(task.slots)
                 self._pace.awarded(task.seq, task.queue, bid.share, bid.name, bid.slots)
                 award = c.Award(task.seq, bid.name, bid.session, bid.lease_ms)
                 bid.won(award)
@@ -262,19 +263,24 @@ class Auction:
 
     def _ahead_of(self, task: TaskRow, entrants: Entrants) -> Bid | None:
         """The worker where it begins soonest, if that is soon enough to claim it before a slot is free."""
-        if not self._ahead or entrants.policy or task.service or task.once or task.slots != 1:
+        if entrants.policy or task.service or task.once or task.slots != 1:
             return None
-        run_ms = self._pace.run_ms(task.queue)
-        if run_ms is None or run_ms > LONG_MS:
+        run_ms = self._fed_ms(task.queue)
+        if run_ms is None:
             return None
         soon = [(begins, bid.name, bid) for bid in entrants.bids if (begins := bid.begins_ms(run_ms)) is not None]
         return min(soon)[2] if soon else None
+
+    def _fed_ms(self, queue: str) -> float | None:
+        """How long the runs of a queue are that may be fed ahead of slots."""
+        run_ms = self._pace.run_ms(queue) if self._ahead else None
+        return None if run_ms is None or run_ms > LONG_MS else run_ms
 
     def _root(self, bids: Sequence[Bid], only: str | None = None) -> Root:
         self._rows = {seq: row for seq, row in self._rows.items() if seq in self._under_way}
         under_way = [(row, [worker for worker, _ in self._under_way[seq]]) for seq, row in self._rows.items()]
         unwanted = self._under_way.keys() | self._passed
-        return self._field.root(bids, under_way, unwanted, self._now_ms(), self._look_in, only)
+        return self._field.root(bids, under_way, unwanted, self._now_ms(), self._look_in, only, self._fed_ms)
 
     async def _propose(self, awards: tuple[c.Award, ...]) -> None:
         try:

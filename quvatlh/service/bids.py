@@ -8,6 +8,7 @@ dozen, and an entry is not made for each.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,9 +81,16 @@ class Bid:
     def hears_in(self, lease_ms: int) -> bool:
         return self.silence_s * 1000 < lease_ms
 
-    def could(self, slots: int) -> bool:
-        """Anything of so many slots: now, or ahead of a slot."""
-        return self.has(slots) or (slots == 1 and self.begins_ms(0.0) is not None)
+    def longest_ms(self) -> float:
+        """Of the runs of which one more claim would begin soon; negative: none would."""
+        served = self.slots - self.stuck
+        ahead = self.taken - self.slots + 1
+        if served <= 0 or self.run_ms is None or self.fed or ahead > AHEAD_MAX:
+            return -1.0
+        if ahead <= 0:
+            return math.inf
+        longest = AHEAD_MS * served / ahead
+        return longest if self.run_ms <= longest else -1.0
 
     def begins_ms(self, run_ms: float) -> float | None:
         """When one more claim of such a run would begin; None: not soon."""
@@ -99,6 +107,46 @@ class Bid:
         if served <= 0 or self.run_ms is None or ahead <= 0:
             return False
         return ahead >= FED * AHEAD_MAX or ahead * self.run_ms / served >= FED * AHEAD_MS
+
+
+class Room:
+    """What there is room for with any of the bids of a round. Most of its queues find that there is none, so it is reckoned
+    once for each award, and not for each queue."""
+
+    def __init__(self, bids: Sequence[Bid], run_ms: Callable[[str], float | None]) -> None:
+        """`run_ms`: of a queue that may be fed ahead of slots."""
+        self._bids = bids
+        self._run_ms = run_ms
+        self._has: dict[int, bool] = {}
+        self._longest_ms: float | None = None
+
+    def changed(self) -> None:
+        """One of them was given something."""
+        self._has.clear()
+        self._longest_ms = None
+
+    def is_any(self, slots: int) -> bool:
+        """For something of so many slots, of whatever queue: now, or ahead of a slot."""
+        return self._is_free(slots) or (slots <= 1 and self._ahead_ms() >= 0)
+
+    def is_for(self, queue: str, slots: int) -> bool:
+        if self._is_free(slots):
+            return True
+        if slots != 1 or self._ahead_ms() < 0:
+            return False
+        run_ms = self._run_ms(queue)
+        return run_ms is not None and run_ms <= self._ahead_ms()
+
+    def _is_free(self, slots: int) -> bool:
+        found = self._has.get(slots)
+        if found is None:
+            found = self._has[slots] = any(bid.has(slots) for bid in self._bids)
+        return found
+
+    def _ahead_ms(self) -> float:
+        if self._longest_ms is None:
+            self._longest_ms = max((bid.longest_ms() for bid in self._bids), default=-1.0)
+        return self._longest_ms
 
 
 class Bids:

@@ -29,6 +29,7 @@ from quvatlh.service.reserve import Reserves
 from quvatlh.service.seats import Seats
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
+from quvatlh.service.timekeeper import Timekeeper
 from quvatlh.service.tree import Tree
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ class Duties:
         self.chores = Chores(log, door, state, clock, options.name)
         planner = Planner(log, state, clock, entropy)
         door.stamp, door.run_now = planner.stamp, planner.run_now
+        self.timekeeper = Timekeeper(
+            log, door, state, clock, options.name, clocks_ms=world.facts.clocks_ms, note=world.note
+        )
         self.cron = Cron(log, door, state, planner, may_add=reserves.may_add, note=world.note)
         self.hearers: tuple[Hearer, ...] = (
             self.pace,
@@ -95,6 +99,7 @@ class Duties:
     def start(self, tree: Tree) -> None:
         tree.duty("chores", self.chores.run)
         tree.duty("cron", self.cron.run)
+        tree.duty("timekeeper", self.timekeeper.run)
         tree.duty("auction", self.auction.run)
         tree.duty("placer", self.placer.run)
         tree.grow("plug-ins", self.placer.announce)

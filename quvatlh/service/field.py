@@ -21,7 +21,7 @@ from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.turns import Turns
 from quvatlh.core.views import QueueView
-from quvatlh.service.bids import Bid
+from quvatlh.service.bids import Bid, Room
 from quvatlh.service.holds import Holds
 from quvatlh.service.lanes import Entrants, HeadLane, Lane, Stream, alone, behind, by_key, ready
 from quvatlh.service.offers import Book
@@ -60,9 +60,10 @@ class Field:
         now_ms: int,
         look_in: Callable[[float], None],
         only: str | None = None,
+        run_ms: Callable[[str], float | None] = lambda _: None,
     ) -> Root:
         """`under_way`: tasks that are proposed, with their workers; `unwanted`: those and the ones that were refused;
-        `only`: of this queue."""
+        `only`: of this queue; `run_ms`: of a queue that may be fed ahead of slots."""
         db = self._state.db
         holds = Holds(db, Turns(db), now_ms)
         holds.know_queues()
@@ -78,16 +79,28 @@ class Field:
             for worker in workers:
                 holds.took(row, known, worker)
                 holds.charge(row, known)
-        round_ = _Round(self, holds, bids, unwanted)
+        room_of = Room(bids, run_ms)
+        round_ = _Round(self, holds, bids, unwanted, room_of)
+        slots = {number: self._slots(number) for numbers in shapes.values() for number in numbers}
+        least = min(slots.values(), default=0)
 
         def make(queue: str) -> Lane | None:
+            numbers = shapes[queue]
+            if not room_of.is_for(queue, slots[numbers[0]] if len(numbers) == 1 else min(slots[n] for n in numbers)):
+                return None
             room = self._room(queue, settings[queue], holds, now_ms, look_in)
             fit = round_.shapes(queue, settings[queue], shapes[queue]) if room > 0 else {}
             if not fit:
                 return None
             return round_.lane(QueueView(queue, settings[queue], {}, 0, None, None, reranking=False), room, fit)
 
-        return Root(holds, {queue: each.class_ for queue, each in settings.items()}, make)
+        classes = {queue: each.class_ for queue, each in settings.items()}
+        return Root(holds, classes, make, room_of.changed, lambda: room_of.is_any(least))
+
+    def _slots(self, number: int) -> int:
+        """Of a shape; the least that there are, of one that is not known."""
+        shape = self._shapes.get(number)
+        return 0 if shape is None else shape.slots
 
     def _known(self, queues: Iterable[str]) -> dict[str, QueueSettings]:
         known = self._settings
@@ -133,7 +146,10 @@ class Field:
 
 
 class _Round:
-    def __init__(self, field: Field, holds: Holds, bids: Sequence[Bid], unwanted: AbstractSet[int]) -> None:
+    def __init__(
+        self, field: Field, holds: Holds, bids: Sequence[Bid], unwanted: AbstractSet[int], room_of: Room
+    ) -> None:
+        self._room_of = room_of
         self._field = field
         self._holds = holds
         self._bids = bids
@@ -156,10 +172,7 @@ class _Round:
         least = min(shape.slots for shape in shapes.values())
 
         def could() -> bool:
-            for bid in self._bids:  # noqa: SIM110 - asked before each award; a generator would cost as much as the answer
-                if bid.could(least):
-                    return True
-            return False
+            return self._room_of.is_for(view.name, least)
 
         if view.settings.limit == 1:
             return HeadLane(view, room, self._holds, could, lambda: self._head(view, shapes))

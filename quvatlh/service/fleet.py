@@ -15,6 +15,7 @@ from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import narrowed
 from quvatlh.core.views import PolicyView, WorkerView
 from quvatlh.service import asks, policytask, records, scoping
+from quvatlh.service.answers import shown
 from quvatlh.service.jury import Jury
 from quvatlh.service.pool import Call, Json, NewTask, Rejected
 from quvatlh.service.reads import Reads
@@ -56,7 +57,7 @@ class Fleet:
             raise Rejected("invalid", str(error)) from error
         _check_bounds(known, given.get("queues", ()))
         await self._writes.write(call, asks.Do(c.PatchWorker(name, wanted)))
-        return await self.worker(call, name)
+        return await shown(self.worker(call, name))
 
     async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
         found = await self._reads.read(call, lambda db: queries.announcements(db, group, call.principal.scope))
@@ -82,7 +83,7 @@ class Fleet:
     async def put_policy(self, call: Call, name: str, source: str) -> Json:
         await self._compiles(source)
         await self._writes.write(call, asks.Do(c.PutPolicy(name, source)))
-        made = await self.policy(call, name)
+        made = await shown(self.policy(call, name))
         del made["source"]
         return made
 

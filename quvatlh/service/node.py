@@ -196,7 +196,7 @@ class Node:
         self.duties = duties
         self.pace, self.book, self.jury, self.pulls = duties.pace, duties.book, duties.jury, duties.pulls
         self.auction, self.balancer, self.cron = duties.auction, duties.balancer, duties.cron
-        self._pulling = duties.pulling
+        self.timekeeper, self._pulling = duties.timekeeper, duties.pulling
         traffic = Traffic(clock, lambda: state.time_ms)
         self._reception = Reception(log, self.door, state, self.seats, self.crew, options.name)
         self.pool = self._make_pool(world, reads, known, traffic)

@@ -31,8 +31,9 @@ class Planner:
             return msgspec.structs.replace(command, next_ms=self._first(command.spec))
         if isinstance(command, c.PauseSchedule) and not command.paused:
             found = queries.schedules(self._state.db, command.name)
-            if found:
-                return msgspec.structs.replace(command, next_ms=self._first(found[0].spec))
+            if not found:
+                return msgspec.structs.replace(command, version=0)  # of none, should it be there by then
+            return msgspec.structs.replace(command, next_ms=self._first(found[0].spec), version=found[0].version)
         return command
 
     def run_now(self, name: str) -> c.Fire:

@@ -68,6 +68,8 @@ class Taken(Struct, frozen=True, array_like=True, tag="taken"):
 
     index: int = 0
     tokens: tuple[Serial, ...] = ()
+    is_over: bool = False
+    """It was answered before, and nothing that it brought is live: there is nothing to wait for."""
 
 
 class Heard(Struct, frozen=True, array_like=True, tag="heard"):

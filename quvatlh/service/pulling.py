@@ -121,7 +121,7 @@ class Pulling:
         while True:
             taken = await self._at_master(lambda _: _stand(wanted, request, waits_until), ends)
             assert isinstance(taken, Taken)
-            if taken.tokens or _now() >= waits_until:
+            if taken.tokens or taken.is_over or _now() >= waits_until:
                 break
         if not taken.tokens:
             return Pulled((), again)

@@ -4,7 +4,7 @@ something or nobody waits for it.
 A pull worker has no executor and no connection: its session is its name, opened by its first claim, and every action's
 lease is counted for itself, from the renewals that name it (presence.py). So several processes may go by one name, and one
 that starts anew finds nothing to take over. What a claim is awarded is one entry under the claim's own name: asked again,
-here or of the next master, it is answered the same.
+here or of the next master, it is answered the same, and what it brought is renewed.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ class ClaimBid(Bid):
         """Nothing is claimed ahead: who claims has a hand free."""
         return None
 
+    def longest_ms(self) -> float:
+        return -1.0
+
     @property
     def is_full(self) -> bool:
         return len(self.awards) >= self.most
@@ -117,10 +120,12 @@ class Pulls:
 
     async def stand(self, ask: Stand) -> Taken:
         """What it was awarded; nothing once its wait is over."""
+        arrived = self._clock.boot()
         self._check_acting()
         known = self._remembered(ask.request)
         if known is not None:
-            return known
+            tokens = self._renewed(known, arrived)
+            return Taken(self._log.applied_index, tokens, is_over=not tokens)
         key = _key(ask.request)
         if key not in self._claims:
             view = await self._worker(ask)
@@ -160,7 +165,7 @@ class Pulls:
             self._check_acting()
             known = self._remembered(request)
             if known is not None:
-                await self.give_back(known.tokens)
+                await self.give_back([row.token for row in known])
 
     async def give_back(self, tokens: Sequence[int]) -> None:
         """Of pull workers, and not begun: their tasks are awarded again at once."""
@@ -281,7 +286,11 @@ class Pulls:
         if not self._log.acts() or not self._state.is_open:
             raise Unavailable("this node is not master")
 
-    def _remembered(self, request: c.Request) -> Taken | None:
+    def _renewed(self, rows: Sequence[LiveRow], arrived: float) -> tuple[int, ...]:
+        """Who claims counts the lease from this asking, not from the first: so it is renewed, or not told of any more."""
+        return tuple(row.token for row in rows if row.state != "stopping" and self._presence.renew(row, arrived))
+
+    def _remembered(self, request: c.Request) -> list[LiveRow] | None:
         """What it was awarded before, as far as that is still live."""
         found = remembered(self._state.db, request, max(self._clock.wall_ms(), self._state.time_ms))
         if found is None:
@@ -292,8 +301,7 @@ class Pulls:
         answer = self._codec.decode_answer(body)
         if not isinstance(answer, Awarded):
             raise Refused(f"{request.id} was used for another request", "conflict")
-        tokens = tuple(row.token for row in self.live([token for token in answer.tokens if token]))
-        return Taken(self._log.applied_index, tokens)
+        return self.live([token for token in answer.tokens if token])
 
     async def _worker(self, ask: Stand) -> WorkerView:
         """The worker, with a session and as its claim describes it."""

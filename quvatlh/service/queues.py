@@ -19,6 +19,7 @@ from quvatlh.core.results import Worked
 from quvatlh.core.views import ClassView, QueueView
 from quvatlh.ports import Clock
 from quvatlh.service import asks
+from quvatlh.service.answers import shown
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected, Unavailable
 from quvatlh.service.reads import PAGE_S, Reads
@@ -87,12 +88,12 @@ class Queues:
     async def put_queue(self, call: Call, name: str, settings: Json) -> Json:
         wanted = _convert(settings, QueueSettings)
         await self._writes.write(call, asks.Do(c.PutQueue(name, wanted)))
-        return await self.queue(call, name)
+        return await shown(self.queue(call, name))
 
     async def patch_queue(self, call: Call, name: str, changes: Json) -> Json:
         wanted = _convert(changes, c.QueueChanges)
         await self._writes.write(call, asks.Do(c.PatchQueue(name, wanted)))
-        return await self.queue(call, name)
+        return await shown(self.queue(call, name))
 
     async def delete_queue(self, call: Call, name: str) -> None:
         await self._writes.write(call, asks.Do(c.DeleteQueue(name)))
@@ -137,11 +138,11 @@ class Queues:
 
     async def put_class(self, call: Call, name: str, settings: Json) -> Json:
         await self._writes.write(call, asks.Do(c.PutClass(name, _convert(settings, HtbClass))))
-        return await self.get_class(call, name)
+        return await shown(self.get_class(call, name))
 
     async def patch_class(self, call: Call, name: str, changes: Json) -> Json:
         await self._writes.write(call, asks.Do(c.PatchClass(name, _convert(changes, c.ClassChanges))))
-        return await self.get_class(call, name)
+        return await shown(self.get_class(call, name))
 
     async def delete_class(self, call: Call, name: str) -> None:
         await self._writes.write(call, asks.Do(c.DeleteClass(name)))

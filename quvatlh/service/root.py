@@ -16,11 +16,21 @@ from quvatlh.service.lanes import Lane
 
 
 class Root:
-    """Of a round. `classes`: the queues with something ready, with their class; `make` opens the lane of one, if it has room."""
+    """Of a round. `classes`: the queues with something ready, with their class; `make` opens the lane of one, if it has room;
+    `changed` is told of each award; `is_room`: whether anybody could still take anything at all."""
 
-    def __init__(self, holds: Holds, classes: Mapping[str, str | None], make: Callable[[str], Lane | None]) -> None:
+    def __init__(
+        self,
+        holds: Holds,
+        classes: Mapping[str, str | None],
+        make: Callable[[str], Lane | None],
+        changed: Callable[[], None],
+        is_room: Callable[[], bool],
+    ) -> None:
         self._holds = holds
         self._make = make
+        self._changed = changed
+        self._is_room = is_room
         self._lanes: dict[str, Lane] = {}
         self._classed: dict[str, list[Lane]] = {}
         self._held_up = False
@@ -38,6 +48,8 @@ class Root:
 
     def next(self) -> Lane | None:
         """The lane whose turn it is; it stays so until it was charged or dropped."""
+        if not self._is_room():
+            return None
         lane = self._next_classed() if self._classed else None
         while lane is None and self._heap:
             queue = self._heap[0][1]
@@ -52,6 +64,8 @@ class Root:
         return bool(self._heap) and self._heap[0][1] == lane.queue.name and lane.queue.name in self._lanes
 
     def took(self, lane: Lane, task: TaskRow, times: int) -> None:
+        """The workers have it in their hands."""
+        self._changed()
         for _ in range(times):
             lane.holds.charge(task, lane.queue.settings)
         if self._is_first(lane):

@@ -16,6 +16,7 @@ from quvatlh.core.rejections import FieldError
 from quvatlh.core.views import LedgerRow, ScheduleView
 from quvatlh.ports import Log
 from quvatlh.service import asks, calendar, scoping
+from quvatlh.service.answers import shown
 from quvatlh.service.pool import Call, Json, Page, Rejected
 from quvatlh.service.reads import Reads
 from quvatlh.service.sources import Sources
@@ -59,7 +60,7 @@ class Schedules:
             raise Rejected("invalid", "a policy does not compile", faults)
         if not await self._says(call, name, spec, payload, is_json=is_json):
             await self._writes.write(call, asks.Do(c.PutSchedule(name, spec, None, payload, is_json)))
-        return await self.schedule(call, name)
+        return await shown(self.schedule(call, name))
 
     async def _says(self, call: Call, name: str, spec: ScheduleSpec, payload: bytes | None, *, is_json: bool) -> bool:
         """Whether the table says so already: then nothing is written."""
@@ -72,7 +73,7 @@ class Schedules:
 
     async def pause_schedule(self, call: Call, name: str, *, paused: bool) -> Json:
         await self._writes.write(call, asks.Do(c.PauseSchedule(name, paused)))
-        return await self.schedule(call, name)
+        return await shown(self.schedule(call, name))
 
     async def run_schedule(self, call: Call, name: str) -> Json:
         written = await self._writes.write(call, asks.RunSchedule(name))

@@ -11,6 +11,7 @@ from typing import Final
 
 from quvatlh import ports
 from quvatlh.core import queries
+from quvatlh.core.limits import SECOND_MS
 from quvatlh.ports import Entropy, Log, Member
 from quvatlh.service.answers import problem
 from quvatlh.service.pool import Backup, Call, Json, Metric, Readiness
@@ -36,6 +37,8 @@ class LogFacts:
     """As master: how far each other member is."""
     log_bytes: Callable[[], int] = lambda: 0
     """On this node's disk."""
+    clocks_ms: Callable[[], int] | None = None
+    """As master: what the voters' clocks show, taken together; else this node's own. None: as log time has it."""
 
 
 class Status:
@@ -98,6 +101,12 @@ class Status:
             Metric("applied_index", "gauge", "Last entry applied here", [({}, self._log.applied_index)]),
             Metric("term", "gauge", "Term of the log", [({}, self._log.role.term)]),
             Metric("master", "gauge", "1 where this node acts as master", [({}, int(self._log.acts()))]),
+            Metric(
+                "clock_behind_seconds",
+                "gauge",
+                "Log time less the clocks; nothing becomes due on a master where they are behind",
+                [({}, self._behind_ms() / 1000)],
+            ),
             Metric("disk_has_room", "gauge", "0 where ADDs are refused", [({}, int(own.has_room()))]),
             Metric("disk_free_bytes", "gauge", "Free on the disk of the data directory", [({}, own.free_bytes)]),
             Metric("disk_reserve_bytes", "gauge", "ADDs are refused below it", [({}, own.reserve_bytes)]),
@@ -134,7 +143,24 @@ class Status:
             "index": index,
             "node": self._name,
             "nodes": nodes,
+            "clock": await self._time(),
         }
+
+    async def _time(self) -> Json:
+        """Of the log; and when it was moved last, if ever."""
+        jump = await self._reads.read(None, queries.clock_jump)
+        told = None
+        if jump is not None:
+            way = "ahead" if jump.by_ms > 0 else "back"
+            told = {"at_ms": jump.at, "way": way, "by_ms": abs(jump.by_ms), "seen_by": jump.node}
+        return {"at_ms": self._log.time_ms, "behind_ms": self._behind_ms(), "jumped": told}
+
+    def _behind_ms(self) -> int:
+        """How far clocks are behind log time: the voters' taken together on the master, else this node's own. Less than
+        a second is what any two clocks differ in."""
+        clocks_ms = self._facts.clocks_ms
+        behind_ms = 0 if clocks_ms is None else self._log.time_ms - clocks_ms()
+        return max(0, behind_ms // SECOND_MS * SECOND_MS)
 
     async def backup(self, _call: Call) -> Backup:
         path = os.path.join(self._scratch, f"backup-{self._entropy.token(NAME_BYTES).hex()}")

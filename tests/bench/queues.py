@@ -99,9 +99,9 @@ class Master:
                 root.drop(lane)
                 continue
             task, _ = found
+            bid.take(1)
             lane.turned(task, [WORKER])
             root.took(lane, task, 1)
-            bid.take(1)
             chosen.append(task)
         return chosen
 

@@ -12,6 +12,7 @@ from quvatlh.core import limits, market, queries, tables_digest
 from quvatlh.core.model import Keep, QueueSettings, Unique
 from quvatlh.core.results import Digested, Diverged, Ok, Worked
 from quvatlh.core.schema import SCHEMA_VERSION
+from quvatlh.core.views import ClockJump
 from tests.core.table import Table
 
 
@@ -139,6 +140,17 @@ def test_the_barrier_and_the_word_of_a_master(table: Table) -> None:
     assert table.do(c.Nothing()) == Ok()
     table.do(c.Elected("n1"))
     assert (table.told, queries.master(table.db)) == (["master.changed"], "n1")
+
+
+@pytest.mark.parametrize(("by_ms", "way"), [(3_600_000, "ahead"), (-3_600_000, "back")])
+def test_a_jump_of_the_clocks_is_told_and_the_last_one_is_kept(table: Table, by_ms: int, way: str) -> None:
+    assert queries.clock_jump(table.db) is None
+    table.do(c.ClockJumped("n1", 120_000))
+    (outcome,) = table.entry(c.Item(c.ClockJumped("n2", by_ms, 5000)))
+    (event,) = outcome.events
+    assert (event.kind, event.id, event.state) == ("clock.jumped", "n2", way)
+    assert event.more == {"by_ms": 3_600_000, "behind_ms": 5000}
+    assert queries.clock_jump(table.db) == ClockJump(table.now, "n2", by_ms, 5000)
 
 
 # --- digests ---

@@ -152,6 +152,18 @@ def test_the_same_rule_again_goes_on_where_it_was(table: Table) -> None:
     assert next_at(c.PutSchedule("s", ScheduleSpec(SPEC, every_ms=2000), 8000)) == 8000
 
 
+def test_to_resume_by_a_rule_that_is_not_the_schedules_is_refused(table: Table) -> None:
+    """Its next slot was reckoned by another rule, or by none."""
+    old = put(table)
+    table.do(c.PutSchedule("s", ScheduleSpec(SPEC, every_ms=7000, paused=True), None))
+    for version in (old, 0):
+        assert table.do(c.PauseSchedule("s", paused=False, next_ms=9000, version=version)).code == "conflict"
+    view = queries.schedules(table.db, "s")[0]
+    assert (view.spec.paused, view.next_at) == (True, None)
+    table.do(c.PauseSchedule("s", paused=False, next_ms=7000, version=view.version))
+    assert queries.schedules(table.db, "s")[0].next_at == 7000
+
+
 def test_to_resume_what_is_not_paused_passes_over_nothing(table: Table) -> None:
     version = put(table)
     due = queries.schedules(table.db, "s")[0].next_at

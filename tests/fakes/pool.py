@@ -66,6 +66,8 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         self.bulk_above = bulk_above
         self.bulks = self.queueing.bulks
         self.members = {"n1": dict(HERE)}
+        self.behind_ms = 0
+        self.jumped: Json | None = None
         self.outputs: dict[tuple[str, Output], bytes] = {}
         self.output_error: BaseException | None = None
         self.tail_only = False
@@ -185,7 +187,8 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
     async def cluster(self, call: Call) -> Json:
         await self._enter(call)
         nodes = list(self.members.values())
-        return {"master": "one", "term": 1, "index": self.index, "node": "one", "nodes": nodes}
+        clock = {"at_ms": 1_700_000_000_000, "behind_ms": self.behind_ms, "jumped": self.jumped}
+        return {"master": "one", "term": 1, "index": self.index, "node": "one", "nodes": nodes, "clock": clock}
 
     async def add_member(self, call: Call, member: Mapping[str, str]) -> Json:
         await self._enter(call)

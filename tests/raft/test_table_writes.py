@@ -216,6 +216,7 @@ async def test_log_time_stands_while_clocks_are_set_back() -> None:
     for voter in "bc":
         master.hear(voter, "echo", master.engine.term(), master.clock.boot(), 1000)
     assert master.engine.log_time_ms() == stamped
+    assert abs(master.engine.clocks_ms() - 1000) <= 1
 
 
 # --- bugs -------------------------------------------------------------------------------------------------------------

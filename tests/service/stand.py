@@ -82,7 +82,7 @@ class Stand:
             self.clock,
             self.entropy,
             lambda: self.room,
-            LogFacts(lambda: self.committed),
+            LogFacts(lambda: self.committed, clocks_ms=lambda: self.clock.wall_ms() + self.log.ahead_ms),
             note=lambda text, **fields: self.notes.append((text, fields)),
             sender=self.sender,
         )

@@ -10,7 +10,7 @@ from quvatlh.core import commands as c
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from quvatlh.core.model import ScheduleSpec, TaskSpec, Work
-from quvatlh.service.pool import Rejected, TaskQuery, Unavailable
+from quvatlh.service.pool import Rejected, TaskQuery, Unavailable, Unknown
 from tests.service.stand import FULL, WORK, Stand, asked, one, two
 
 START = 1_700_000_000_000
@@ -49,6 +49,15 @@ async def test_a_slot_that_is_due_is_a_task(tmp_path: Path) -> None:
         task = await stand.pool.task(asked(), found["last_task"])
         assert (task["payload"], task["expires_ms"] - task["created_at_ms"]) == (b"7", 5000)
         assert (found["last_slot_ms"], found["next_ms"][0]) == (START + 2000, START + 3000)
+
+
+async def test_what_was_written_and_cannot_be_shown_is_not_refused(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("quvatlh.core.queries.schedules", lambda *_: [])  # as if somebody had deleted it at once
+            with pytest.raises(Unknown, match="it was done"):
+                await put(stand)
+        assert (await stand.pool.schedule(asked(), "s"))["name"] == "s"
 
 
 async def test_slots_and_what_became_of_them_are_told(tmp_path: Path) -> None:

@@ -250,6 +250,44 @@ async def test_a_claim_with_a_key_is_answered_the_same_again(tmp_path: Path) -> 
         assert ids(await claim(stand, most=2, call=asked(key="l"))) == ["t2", "t3"]
 
 
+async def test_a_claim_that_was_answered_waits_for_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked the master again at once for as long as it waits would leave its loop to nobody else."""
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="a", work=PULL)
+        await stand.add(id="b", work=PULL)
+        (action,) = await claim(stand, call=asked(key="k"))
+        await say(stand, "finish", action)
+        asks: list[object] = []
+        real = stand.node.pulls.stand
+
+        async def stand_once(ask: Any) -> Any:
+            asks.append(ask)
+            return await real(ask)
+
+        monkeypatch.setattr(stand.node.pulls, "stand", stand_once)
+        assert await claim(stand, call=asked(key="k"), wait_ms=500) == []
+        assert len(asks) == 1
+
+
+async def test_what_a_claim_brings_again_is_renewed(tmp_path: Path) -> None:
+    """Its worker counts from the last asking."""
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="asked", work=PULL)
+        await stand.add(id="left", work=PULL)
+        await claim(stand, lease_ms=3000, call=asked(key="k"))
+        await claim(stand, lease_ms=3000)
+        for _ in range(3):
+            await pass_time(stand, 2.0)
+            assert ids(await claim(stand, lease_ms=3000, call=asked(key="k"))) == ["asked"]
+        await stand.until_state("left", "pending")
+        await stand.node.door.propose(c.Kill(("asked",)), 1)
+        assert await claim(stand, lease_ms=3000, call=asked(key="k")) == []
+        await pass_time(stand, 4.0)
+        await stand.until_state("asked", "failed")
+
+
 async def test_an_empty_answer_is_not_remembered(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         assert await claim(stand, call=asked(key="k")) == []

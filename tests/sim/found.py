@@ -10,4 +10,9 @@ FOUND: Final = [
     ("log", 90221, 60.0),  # who stayed candidate counted each voter's vote in its first campaign only, and never won
     ("table", 165309260, 20.0),  # a claim began that the master's answer had taken away before the node told of it
     ("table", 610007, 20.0),  # who was told to take over, and voted for another before it could, deposed that one
+    (
+        "table",
+        8,
+        20.0,
+    ),  # a pull worker asked again for what was over, and the master asked itself for as long as it waited
 ]

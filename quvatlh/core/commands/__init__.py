@@ -12,6 +12,7 @@ from msgspec import Struct
 from quvatlh.core.commands.base import Changes, Command, Part, Request
 from quvatlh.core.commands.chores import (
     CheckDigest,
+    ClockJumped,
     Elected,
     Expire,
     Forget,
@@ -75,6 +76,7 @@ __all__ = [
     "Changes",
     "CheckDigest",
     "ClassChanges",
+    "ClockJumped",
     "Command",
     "Delete",
     "DeleteClass",
@@ -138,7 +140,7 @@ AnyCommand = (
     | PutQueue | PatchQueue | DeleteQueue | PurgeQueue | PutClass | PatchClass | DeleteClass | SetRanks
     | PutSchedule | PauseSchedule | DeleteSchedule | Fire | SkipSlots | PutPolicy | DeletePolicy | PutToken | RevokeToken
     | Promote | Expire | Forget | Sweep | Rerank | CheckDigest | Elected | Nothing
-    | ForgetWorkers
+    | ForgetWorkers | ClockJumped
 )  # fmt: skip
 
 

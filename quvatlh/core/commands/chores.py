@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from quvatlh.core import limits
 from quvatlh.core.commands.base import Command
-from quvatlh.core.model import Name, Serial
+from quvatlh.core.model import Name, Serial, SpanMs
 
 
 class Promote(Command, frozen=True, tag="promote"):
@@ -59,6 +59,16 @@ class Elected(Command, frozen=True, tag="elected"):
     """The first word of a new master."""
 
     node: Name
+
+
+class ClockJumped(Command, frozen=True, tag="clock_jumped"):
+    """Taken together the voters' clocks went `by_ms` further than time did, back where it is negative. They are `behind_ms`
+    behind log time, which stands still for so long. Said twice, it is told twice."""
+
+    node: Name
+    """Which master has seen it."""
+    by_ms: Annotated[int, Meta(ge=-limits.TIME_MS_MAX, le=limits.TIME_MS_MAX)]
+    behind_ms: SpanMs = 0
 
 
 class Nothing(Command, frozen=True, tag="nothing"):

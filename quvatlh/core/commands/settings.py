@@ -133,6 +133,8 @@ class PauseSchedule(Command, frozen=True, tag="pause_schedule"):
     name: Name
     paused: bool
     next_ms: TimeMs | None = None
+    version: Serial | None = None
+    """Of the rule that `next_ms` was reckoned by."""
 
 
 class DeleteSchedule(Command, frozen=True, tag="delete_schedule"):

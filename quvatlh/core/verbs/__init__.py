@@ -55,6 +55,7 @@ VERBS: Mapping[type, Verb] = {
     c.Rerank: queues.rerank,
     c.CheckDigest: chores.check_digest,
     c.Elected: chores.elected,
+    c.ClockJumped: chores.clock_jumped,
     c.Nothing: chores.nothing,
 }
 

@@ -7,7 +7,7 @@ from copy import copy
 import msgspec
 
 from quvatlh.core import limits, tally
-from quvatlh.core.commands import CheckDigest, Elected, Expire, Forget, Nothing, Promote, Sweep
+from quvatlh.core.commands import CheckDigest, ClockJumped, Elected, Expire, Forget, Nothing, Promote, Sweep
 from quvatlh.core.model import Keep
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Digested, Diverged, Ok, Worked
@@ -17,6 +17,7 @@ from quvatlh.core.tables_digest import rolling_digest
 from quvatlh.core.transitions import TASK
 from quvatlh.core.unit import GONE_SELECT, Gone, Unit
 from quvatlh.core.verbs import ending
+from quvatlh.core.views import ClockJump
 
 
 def promote(unit: Unit, command: Promote) -> Worked:
@@ -139,6 +140,16 @@ def elected(unit: Unit, command: Elected) -> Ok:
     sql = "INSERT INTO fact VALUES ('master', ?) ON CONFLICT DO UPDATE SET value = excluded.value"
     unit.db.execute(sql, (command.node,))
     unit.tell("master.changed", command.node)
+    return Ok()
+
+
+def clock_jumped(unit: Unit, command: ClockJumped) -> Ok:
+    """The last one stays to be shown."""
+    jump = ClockJump(unit.now, command.node, command.by_ms, command.behind_ms)
+    text = msgspec.json.encode(jump).decode()
+    unit.db.execute("INSERT OR REPLACE INTO fact VALUES ('clock', ?)", (text,))
+    way = "ahead" if command.by_ms > 0 else "back"
+    unit.tell("clock.jumped", command.node, way, more={"by_ms": abs(command.by_ms), "behind_ms": command.behind_ms})
     return Ok()
 
 

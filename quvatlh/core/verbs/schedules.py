@@ -87,6 +87,8 @@ def pause(unit: Unit, command: PauseSchedule) -> Versioned | Rejection:
         return _missing(command.name)
     if schedule.spec.paused == command.paused:
         return Versioned(schedule.version)
+    if command.version is not None and command.version != schedule.version:
+        return Rejection("conflict", f"schedule {command.name} was changed meanwhile")
     spec = msgspec.structs.replace(schedule.spec, paused=command.paused)
     version = unit.take("schedule")
     unit.db.execute(

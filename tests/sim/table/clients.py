@@ -34,7 +34,7 @@ from tests.sim.judge import Violation
 from tests.sim.table.box import TableBox
 from tests.sim.table.facts import FINISHED, TaskFacts
 from tests.sim.table.judge import TableJudge
-from tests.sim.table.tasks import Maker
+from tests.sim.table.tasks import Making
 
 T = TypeVar("T")
 SOMEBODY: Final = Principal("somebody", "admin")
@@ -55,6 +55,22 @@ class Cluster(Protocol):
     at_peace: bool
 
     async def within(self, box: TableBox, job: Coroutine[Any, Any, T], deadline: float) -> T: ...
+
+
+def some_box(cluster: Cluster, rng: random.Random) -> TableBox | None:
+    """Whose node takes calls."""
+    boxes = [box for box in cluster.boxes if box.node is not None and not box.dead]
+    return rng.choice(boxes) if boxes else None
+
+
+async def asked(cluster: Cluster, box: TableBox, job: Coroutine[Any, Any, T], deadline_s: float) -> T:
+    """One of the four problems, or an answer; a process that dies gives none."""
+    try:
+        return await cluster.within(box, job, deadline_s)
+    except Broken as error:
+        raise Violation(f"{box.name} says that it is broken: {error.detail}") from error
+    except NoAnswer as error:
+        raise Unknown(error.detail) from error
 
 
 @dataclass
@@ -91,7 +107,7 @@ class _Op:
 
 
 class Client:
-    def __init__(self, cluster: Cluster, memory: Memory, maker: Maker, rng: random.Random, pause_s: float) -> None:
+    def __init__(self, cluster: Cluster, memory: Memory, maker: Making, rng: random.Random, pause_s: float) -> None:
         self._cluster = cluster
         self._memory = memory
         self._maker = maker
@@ -111,21 +127,14 @@ class Client:
                 await act(box, box.node)
 
     def _box(self) -> TableBox | None:
-        boxes = [box for box in self._cluster.boxes if box.node is not None and not box.dead]
-        return self._rng.choice(boxes) if boxes else None
+        return some_box(self._cluster, self._rng)
 
     def _call(self, key: RequestKey | None = None, *, consistent: bool = False) -> tuple[Call, float]:
         deadline_s = self._rng.choice(DEADLINES_S)
         return Call(SOMEBODY, round(deadline_s * 1000), consistent, key), deadline_s
 
     async def _ask(self, box: TableBox, job: Coroutine[Any, Any, T], deadline_s: float) -> T:
-        """One of the four problems, or an answer; a process that dies gives none."""
-        try:
-            return await self._cluster.within(box, job, deadline_s)
-        except Broken as error:
-            raise Violation(f"{box.name} says that it is broken: {error.detail}") from error
-        except NoAnswer as error:
-            raise Unknown(error.detail) from error
+        return await asked(self._cluster, box, job, deadline_s)
 
     # --- add ------------------------------------------------------------------------------------------------------------
 
@@ -231,7 +240,8 @@ class Client:
         away = self._rng.random() < 0.5 and len(self._cluster.boxes) > 2
 
         def relocate(ids: tuple[str, ...]) -> c.Relocate:
-            moves = (c.Move(name, None if away and self._facts(name).anywhere else "n1") for name in ids)
+            own = [name for name in ids if not self._facts(name).pulled]
+            moves = (c.Move(name, None if away and self._facts(name).anywhere else "n1") for name in own)
             return c.Relocate(tuple(moves), strict=False)
 
         await self._do(box, node, relocate)

@@ -40,6 +40,14 @@ class TaskFacts:
     """Its limit was changed, which stops nothing that runs."""
     retries: int = 0
     """By a person."""
+    pulled: bool = False
+    """By pull workers; no other can have it."""
+    succeeded_by: int = 0
+    """The token under which it did."""
+    schedule: str = ""
+    """Whose slot made it; then that slot, and whether a person asked for it."""
+    slot: int = 0
+    by_hand: bool = False
 
     @classmethod
     def of(cls, task: NewTask, op: int, place: int, state: str) -> TaskFacts:
@@ -48,7 +56,7 @@ class TaskFacts:
         return cls(
             task.id, op, place, job, job and spec.delivery == "at-most-once", spec.group, spec.name or task.id,
             spec.limit if job else spec.limit or 1, spec.queue, spec.key or "", spec.keep_ms, task.expires_ms, not spec.tags,
-            spec.policy is not None and spec.policy.source in UNWILLING, state,
+            spec.policy is not None and spec.policy.source in UNWILLING, state, pulled=spec.work.pull,
         )  # fmt: skip
 
     @property

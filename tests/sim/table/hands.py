@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from quvatlh.core.model import Work
 from quvatlh.ports import ActionFinished, ActionSpec, ActionStarted, OutputChunk, RunError, RunnerListener
 from tests.sim.clock import SimClock
 from tests.sim.judge import Violation
@@ -45,8 +46,16 @@ class Script:
     def command(self) -> list[str]:
         return [PROGRAM, *(str(n) for n in (self.op, self.run_ms, self.fails, self.term_ms))]
 
+    def pulled(self) -> str:
+        """For pull workers, in the environment."""
+        return " ".join(self.command())
+
     @classmethod
-    def of(cls, command: tuple[str, ...]) -> Script:
+    def of(cls, work: Work) -> Script:
+        return cls.of_command(work.command or work.env[PROGRAM].split())
+
+    @classmethod
+    def of_command(cls, command: Sequence[str]) -> Script:
         return cls(*(int(word) for word in command[1:]))
 
 
@@ -79,8 +88,10 @@ class Ground:
     """Task -> how often it began."""
     ends: dict[int, bool] = field(default_factory=dict)
     """Token -> whether its action ended well."""
-    given_up: set[int] = field(default_factory=set)
-    """Tokens that the cluster has taken for lost."""
+    given_up: dict[int, float] = field(default_factory=dict)
+    """Tokens that the cluster has taken for lost, and when."""
+    promised: dict[int, float] = field(default_factory=dict)
+    """Token of a pull worker -> until when it is not, by a renewal that was answered."""
     in_a_hurry: bool = False
     """What begins now is short: what waits at the end of a run is to end soon."""
     excuses: int = 0
@@ -113,7 +124,8 @@ class Ground:
 
     def give_up(self, task_id: str, token: int) -> None:
         """From here on it may be another's: whoever had it must have ended it before, whether another begins it or not."""
-        self.given_up.add(token)
+        self.given_up[token] = self.now_s()
+        self._keeps(token)
         for action in self.running.get(task_id, ()):
             if action.spec.fence != token:
                 continue
@@ -121,6 +133,16 @@ class Ground:
                 since = f"since {action.began_s:.3f} s"
                 raise Violation(f"{task_id} is lost, and runs on {action.process.name} under token {token} {since}")
             self.excuses += 1
+
+    def promise(self, token: int, until_s: float) -> None:
+        self.promised[token] = max(until_s, self.promised.get(token, 0.0))
+        self._keeps(token)
+
+    def _keeps(self, token: int) -> None:
+        """Whichever of the two was heard of first."""
+        lost_s, until_s = self.given_up.get(token), self.promised.get(token)
+        if lost_s is not None and until_s is not None and lost_s < until_s:
+            raise Violation(f"token {token} was lost at {lost_s:.3f} s, and had been renewed until {until_s:.3f} s")
 
     def any(self) -> bool:
         return any(self.running.values())
@@ -177,7 +199,7 @@ class SimRunner:
     def start(self, action: ActionSpec) -> None:
         if action.id in self._jobs:
             raise ValueError(f"{action.id} is live")
-        script = Script.of(action.work.commands[0])
+        script = Script.of_command(action.work.commands[0])
         delay_s = self._rng.uniform(*SPAWN_S)
         self._jobs[action.id] = _Job(action, script, self._later(delay_s, lambda: self._begin(action.id)))
 

@@ -25,6 +25,7 @@ from tests.sim.judge import Judge, Violation
 from tests.sim.table.box import TableBox
 from tests.sim.table.facts import FINISHED, TaskFacts
 from tests.sim.table.hands import Ground, Script
+from tests.sim.table.slots import Slots
 
 LOOK_EVERY: Final = 8
 """Tables are compared at multiples of it: a comparison costs as much as some entries."""
@@ -60,6 +61,7 @@ class TableJudge(Judge):
         """Number of a request and place in it -> the task that it made."""
         self.stream: list[tuple[Position, str, str]] = []
         """All public events in order: place, kind, id."""
+        self.slots = Slots(lambda task_id: self.by_id[task_id])
         self.log_time_ms = 0
         self.lost = 0
         """Actions whose lease was over by the master's count."""
@@ -89,16 +91,24 @@ class TableJudge(Judge):
             command = CODEC.decode_item(item)
             assert isinstance(command, c.Item)
             assert isinstance(outcome, Outcome)
-            self._changed = self._changed or isinstance(command.command, c.PatchQueue)
-            for event in outcome.events:
-                if event.kind == "task.added":
-                    self._add(command.command, outcome.result, event)
-                elif event.seq:
-                    self._told(entry, command.command, event)
-                if event.kind in PUBLIC:
-                    self.stream.append((Position(entry.index, event.n), event.kind, event.id))
+            self._item(entry, command, outcome)
+        self.slots.entry(entry)
         if entry.index == box.machine.applied_index:
             self._look(box, entry.index)
+
+    def _item(self, entry: Entry, item: c.Item, outcome: Outcome) -> None:
+        command = item.command
+        self._changed = self._changed or isinstance(command, c.PatchQueue)
+        for event in outcome.events:
+            if event.kind == "task.added":
+                self._add(command, outcome.result, event)
+            elif event.seq:
+                self._told(entry, command, event)
+            else:
+                self.slots.told(entry, item, event, _number(command))
+            if event.kind in PUBLIC:
+                self.stream.append((Position(entry.index, event.n), event.kind, event.id))
+        self.slots.agree(item, outcome.events)
 
     def _applied_again(self, box: AnyBox, entry: Entry, results: Sequence[object]) -> None:
         assert isinstance(box, TableBox)
@@ -137,17 +147,18 @@ class TableJudge(Judge):
             raise Violation(f"{task.id} was {task.state}, and is {event.state} by {command}")
 
     def _add(self, command: c.AnyCommand, answer: Answer, event: Event) -> None:
-        assert isinstance(command, c.Add)
-        assert isinstance(answer, Added)
-        new = [task for place, task in enumerate(command.tasks) if place not in answer.existing]
-        task = next(each for each in new if each.id == event.id)
-        words = task.spec.work.command
-        assert words is not None
-        op, place = Script.of(words).op, int(task.spec.work.env["PLACE"])
-        before = self.added.setdefault((op, place), event.id)
-        if before != event.id or event.id in self.by_id:
-            raise Violation(f"request {op} had its effect twice: it made {before}, and now {event.id}")
-        facts = TaskFacts.of(task, op, place, event.state)
+        if isinstance(command, c.Fire):
+            facts = self.slots.made(command, event)
+        else:
+            assert isinstance(command, c.Add)
+            assert isinstance(answer, Added)
+            new = [task for place, task in enumerate(command.tasks) if place not in answer.existing]
+            task = next(each for each in new if each.id == event.id)
+            op, place = Script.of(task.spec.work).op, int(task.spec.work.env["PLACE"])
+            before = self.added.setdefault((op, place), event.id)
+            if before != event.id or event.id in self.by_id:
+                raise Violation(f"request {op} had its effect twice: it made {before}, and now {event.id}")
+            facts = TaskFacts.of(task, op, place, event.state)
         self.tasks[event.seq] = self.by_id[event.id] = facts
 
     def _claim(self, entry: Entry, task: TaskFacts, event: Event) -> None:
@@ -178,6 +189,8 @@ class TableJudge(Judge):
         if isinstance(command, c.Lost | c.OpenSession):
             self.lost += 1
             self.ground.give_up(task.id, event.token)
+        if event.kind == "task.succeeded":
+            task.succeeded_by = event.token
         if event.kind == "task.succeeded" and not self.ground.ends.get(event.token):
             raise Violation(f"{task.id} succeeded by token {event.token}, whose action did not")
 
@@ -227,6 +240,7 @@ class TableJudge(Judge):
         found = check_invariants(box.machine.db, limits_hold=False)
         if found:
             raise Violation("\n".join(found))
+        self.slots.compare(box.machine.db)
         seen = set()
         for seq, state, attempts, live in box.machine.db.execute("SELECT seq, state, attempts, live FROM task"):
             task = self.tasks[seq]
@@ -237,6 +251,11 @@ class TableJudge(Judge):
         for seq, task in self.tasks.items():
             if seq not in seen and not task.may_be_forgotten(self.log_time_ms):
                 raise Violation(f"{task.id} is not in the table any more, and was {task.state}")
+
+
+def _number(command: c.AnyCommand) -> int | None:
+    """Of the request that puts a schedule; it stands in the work of its tasks."""
+    return Script.of(command.spec.task.work).op if isinstance(command, c.PutSchedule) else None
 
 
 def _digest(results: Sequence[object]) -> bytes:

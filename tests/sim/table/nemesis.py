@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -12,9 +13,14 @@ from tests.sim.nemesis import Nemesis
 from tests.sim.table.box import TableBox
 from tests.sim.table.hands import Ground
 from tests.sim.table.judge import TableJudge
+from tests.sim.table.pullers import Puller
 
 CLOCK_JUMPS_MS: Final = (-600_000, -1000, 500, 60_000)
 """A day would be beyond what is remembered of requests."""
+ALL_CLOCKS_MS: Final = (-70_000, -3000, 30_000, 90_000, 90_000, 200_000)
+CLOCKS_S: Final = 8.0
+PULLERS_S: Final = 2.0
+"""Between two of them, on average."""
 TERMINATED_S: Final = 20.0
 
 
@@ -30,6 +36,10 @@ class TableNemesis(Nemesis):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self.pullers: list[Puller] = []
+        self.visits = random.Random()
+        """The generator of what befalls pull workers, and of clocks that are set all at once: such runs alone know it."""
+        self.sets_all_clocks = False
         self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
         if self._rng.random() < AIMED_CHANCE:
             aimed = {self._worker_away, self._master_away, self._moves, self._at_next_award, self._at_next_beat}
@@ -174,18 +184,58 @@ class TableNemesis(Nemesis):
             box.terminate()
             self._watch_for_end(box, TERMINATED_S)
 
+    # --- beside the rest ------------------------------------------------------------------------------------------------
+
+    async def rage(self, seconds: float) -> None:
+        others = [asyncio.ensure_future(job) for job in (self._visit_pullers(), self._set_all_clocks())]
+        await super().rage(seconds)
+        for other in others:
+            other.cancel()
+
+    async def _visit_pullers(self) -> None:
+        while self.pullers:
+            await asyncio.sleep(self.visits.expovariate(1 / PULLERS_S))
+            puller = self.visits.choice(self.pullers)
+            away_s = self.visits.choice([0.2, 1.5, 4.0])
+            if self.visits.random() < 0.6:
+                self._count("pause_puller")
+                puller.pause()
+            else:
+                self._count("kill_puller")
+                puller.kill()
+            self._later(away_s, puller.go_on)
+
+    async def _set_all_clocks(self) -> None:
+        """As a bad time server would, on most of the machines or all."""
+        while self.sets_all_clocks:
+            await asyncio.sleep(self.visits.expovariate(1 / CLOCKS_S))
+            self._count("all_clocks")
+            delta = self.visits.choice(ALL_CLOCKS_MS)
+            for box in self.visits.sample(
+                self._boxes, self.visits.randint(len(self._boxes) // 2 + 1, len(self._boxes))
+            ):
+                box.say(f"wall clock set by {delta} ms with others")
+                box.clock.jump_ms(delta)
+
     async def _clock(self) -> None:
         box = self._rng.choice(self._boxes)
         delta = self._rng.choice(CLOCK_JUMPS_MS)
         box.say(f"wall clock set by {delta} ms")
         box.clock.jump_ms(delta)
 
-    async def heal(self) -> None:
-        """Clocks are right again. Log time never goes back, so for this world it is later than it thought."""
-        self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
+    def set_clocks_right(self) -> None:
+        """By what is known now: an entry that nobody has applied may have been stamped later."""
         now_ms = max(self.judge.log_time_ms, WALL_START_MS + round(self._loop.now_s * 1000))
         for box in self._boxes:
             box.clock.jump_ms(now_ms - box.clock.wall_ms())
+
+    async def heal(self) -> None:
+        """Clocks are right again. Log time never goes back, so for this world it is later than it thought."""
+        self._strike_at_award = self._strike_at_beat = self._strike_at_loss = False
+        self.set_clocks_right()
+        for box in self._boxes:
             for host in box.hosts if isinstance(box, TableBox) else ():
                 host.thaw()
+        for puller in self.pullers:
+            puller.go_on()
         await super().heal()

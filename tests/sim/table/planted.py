@@ -42,10 +42,11 @@ from quvatlh.service.reads import Reads
 from quvatlh.service.session import Session
 from quvatlh.service.worker import Worker
 from tests.sim.planted import FAULTS, WORLD_OF, Planted, all_of, fault_of, planted
+from tests.sim.table import planted_time
 from tests.sim.table.executor import SimExecutor
 from tests.sim.table.hands import STOPPED, SimRunner
 
-__all__ = ["FAULTS", "WORLD_OF", "planted"]
+__all__ = ["FAULTS", "WORLD_OF", "planted", "planted_time"]
 
 fault = fault_of("table")
 FOR_EVER_S: Final = 1e9

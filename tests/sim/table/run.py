@@ -27,7 +27,9 @@ from tests.sim.table.followers import Follower
 from tests.sim.table.hands import Ground
 from tests.sim.table.judge import TableJudge
 from tests.sim.table.nemesis import TableNemesis
-from tests.sim.table.tasks import ZONES, Maker
+from tests.sim.table.planners import Diary, Planner
+from tests.sim.table.pullers import Puller, Pulls
+from tests.sim.table.tasks import ZONES, Maker, PullMaker
 
 CLIENTS: Final = 4
 FOLLOWERS: Final = 3
@@ -37,6 +39,8 @@ CATCH_UP_S: Final = 10.0
 READ_S: Final = 40.0
 """Readers stay for a while with a node that hears nothing any more."""
 ASK_S: Final = 5.0
+LATE_MS: Final = 2000
+"""With all well a slot is decided within this."""
 STALE_S: Final = 0.1
 """An executor's answer is that old at most when the beat leaves."""
 
@@ -56,12 +60,15 @@ class TableRun(Run[TableBox]):
     settings: ClassVar[Settings] = TABLE_SETTINGS
     append_bytes_max: ClassVar[tuple[int, ...]] = (2048, 16 * 1024)
     judge: TableJudge
+    nemesis: TableNemesis
 
     def _prepare(self) -> None:
         self.judge = TableJudge()
         self.ground = Ground(lambda task_id: self.judge.by_id[task_id], lambda: self.loop.now_s)
         self.judge.ground = self.ground
         self.memory = Memory()
+        self.diary = Diary()
+        self.pulls = Pulls()
 
     def _box(self, name: str) -> TableBox:
         rng = random.Random(self.rng.random())
@@ -84,7 +91,29 @@ class TableRun(Run[TableBox]):
         clients = [Client(self, self.memory, maker, random.Random(self.rng.random()), pause_s) for _ in range(CLIENTS)]
         self.followers = [Follower(self, random.Random(self.rng.random())) for _ in range(FOLLOWERS)]
         self._following = [asyncio.ensure_future(follower.run()) for follower in self.followers]
-        return [self._set_up(), *(client.run() for client in clients)]
+        return [self._set_up(), *(client.run() for client in clients), *self._planners(), *self._pull()]
+
+    def _planners(self) -> list[Coroutine[Any, Any, None]]:
+        """Not in each run: their tasks are many. From a generator of their own, so that the others stay as they are."""
+        rng = random.Random(f"{self.seed}/planners")
+        count = rng.choice([0, 0, 1, 2])
+        self.nemesis.visits = random.Random(rng.random())
+        self.nemesis.sets_all_clocks = count > 0 and rng.random() < 0.5
+        pause_s = rng.choice([0.3, 1.0])
+        return [Planner(self, self.diary, random.Random(rng.random()), pause_s).run() for _ in range(count)]
+
+    def _pull(self) -> list[Coroutine[Any, Any, None]]:
+        """Who adds for pull workers; those themselves go on until all has ended."""
+        rng = random.Random(f"{self.seed}/pullers")
+        self.nemesis.pullers = [
+            Puller(self, self.loop, self.ground, self.pulls, f"p{n + 1}", random.Random(rng.random()))
+            for n in range(rng.choice([0, 0, 1, 3]))
+        ]
+        for puller in self.nemesis.pullers:
+            puller.start()
+        maker = PullMaker(random.Random(rng.random()))
+        adders = [Client(self, self.memory, maker, random.Random(rng.random()), rng.choice([0.3, 0.8]))]
+        return [adder.run() for adder in adders[: len(self.nemesis.pullers)]]
 
     async def _set_up(self) -> None:
         """Somebody gives a queue its limits."""
@@ -128,10 +157,12 @@ class TableRun(Run[TableBox]):
     def _losses_seen(self) -> AbstractContextManager[Any]:
         """When a master proposes them."""
 
-        async def propose(door: Door, command: c.AnyCommand, deadline_s: float) -> Written:
+        async def propose(
+            door: Door, command: c.AnyCommand, deadline_s: float, request: c.Request | None = None
+        ) -> Written:
             if isinstance(command, c.Lost):
                 self._watcher.loses(next(box for box in self.boxes if box.node is not None and box.node.door is door))
-            return await real(door, command, deadline_s)
+            return await real(door, command, deadline_s, request)
 
         real = Door.propose
         return patch.object(Door, "propose", propose)
@@ -140,6 +171,9 @@ class TableRun(Run[TableBox]):
 
     async def _finish(self) -> None:
         self.ground.in_a_hurry = True
+        self.nemesis.set_clocks_right()
+        await self._until(self._in_time, CATCH_UP_S, "a slot is forgotten")
+        await self._end_schedules()
         await self._end_endless()
         await self._until(self._all_ended, END_S, "a task has not ended")
         await self._until(self._level, CATCH_UP_S, "a member did not catch up")
@@ -154,6 +188,16 @@ class TableRun(Run[TableBox]):
         ]:
             await self._ask(c.Delete(tuple(endless), strict=False))
             await asyncio.sleep(0.1)
+
+    def _in_time(self) -> bool:
+        """What every schedule should have decided by now, it has."""
+        master = self._master()
+        return master is not None and master.log is not None and not self.judge.slots.late(master.log.time_ms - LATE_MS)
+
+    async def _end_schedules(self) -> None:
+        while names := sorted(self.judge.slots.kept):
+            await self._ask(c.DeleteSchedule(names[0]))
+            await asyncio.sleep(0.05)
 
     def _all_ended(self) -> bool:
         tasks = self.judge.tasks.values()
@@ -187,10 +231,14 @@ class TableRun(Run[TableBox]):
         for (op, _), task_id in self.judge.added.items():
             if op in self.memory.refused:
                 raise Violation(f"request {op} was refused as certainly not done, and made {task_id}")
+        wrong = self.diary.refused & self.judge.slots.puts
+        if wrong:
+            raise Violation(f"schedules were put by {sorted(wrong)}, which were refused as certainly not done")
 
     def _picture(self) -> str:
         late = [f"{t.id} {t.state} {sorted(t.tokens)}" for t in self.judge.tasks.values() if not t.finished or t.tokens]
-        return f"{super()._picture()}; not ended: {', '.join(late[:20])}"
+        slots = self.judge.slots.late(self.judge.log_time_ms)
+        return f"{super()._picture()}; late {slots}; not ended: {', '.join(late[:20])}"
 
     def _figures(self) -> Mapping[str, int]:
         states = [task.state for task in self.judge.tasks.values()]
@@ -199,6 +247,10 @@ class TableRun(Run[TableBox]):
             "actions": sum(self.ground.begun.values()),
             "lost": self.judge.lost,
             "excused": self.ground.excuses,
+            "slots run": self.judge.slots.ran,
+            "skipped": self.judge.slots.skipped,
+            "by hand": self.judge.slots.by_hand,
+            **self.pulls.shown(),
             "acknowledged": len(self.memory.acknowledged),
             "refused": len(self.memory.refused),
             "unknown": self.memory.unknown,

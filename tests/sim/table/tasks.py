@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from quvatlh.service.pool import NewTask
-from tests.sim.table.hands import Script
+from tests.sim.table.hands import PROGRAM, Script
 from tests.sim.table.policies import UNWILLING, WILLING
 
 QUEUES: Final = ("default", "default", "default", "narrow", "keyed", "late")
 NARROW: Final = 2
 """Limit of the queue `narrow`, which its ADDs set."""
+PULLED: Final = ("pulled", "pulled-narrow")
 NAMES: Final = ("a", "b")
 KEYS: Final = ("k1", "k2", "k3")
 ZONES: Final = ("zone=a", "zone=b")
 RETRY: Final = {"attempts": 4, "first_ms": 200, "max_ms": 1500}
+
+
+class Making(Protocol):
+    def tasks(self, op: int) -> list[NewTask]: ...
 
 
 class Maker:
@@ -115,3 +120,32 @@ class Maker:
     def _policy(self, _task: NewTask, spec: dict[str, Any]) -> None:
         """Nobody waits for what nobody wants: those are deleted in the end."""
         spec["policy"] = {"source": self._rng.choice(WILLING if self._rng.random() < 0.85 else UNWILLING)}
+
+
+class PullMaker:
+    """Of tasks for pull workers."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._longest_ms = rng.choice([50, 1500, 8000])
+        self._once_chance = rng.choice([0.0, 0.3, 0.8])
+
+    def tasks(self, op: int) -> list[NewTask]:
+        return [self._task(op, place) for place in range(self._rng.choice([1, 1, 2, 4]))]
+
+    def _task(self, op: int, place: int) -> NewTask:
+        rng = self._rng
+        script = Script(op, round(self._longest_ms * rng.random() ** 1.5) + 1, rng.choice([0, 0, 0, 0, 1, 99]))
+        spec: dict[str, Any] = {
+            "work": {"pull": True, "env": {"PLACE": str(place), PROGRAM: script.pulled()}},
+            "queue": rng.choice(PULLED),
+            "retry": RETRY,
+            "priority": rng.choice([0, 0, 1]),
+        }
+        if spec["queue"] == PULLED[1]:
+            spec["queue_limit"] = NARROW
+        if rng.random() < self._once_chance:
+            spec["delivery"] = "at-most-once"
+        if rng.random() < 0.1:
+            spec |= {"name": rng.choice(NAMES), "limit": 1, "group": "pulled"}
+        return {"spec": spec}
