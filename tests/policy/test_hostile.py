@@ -86,7 +86,7 @@ async def judge() -> AsyncIterator[LuaJudge]:
     await made.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_collection() -> Iterator[None]:
     """What a test run has piled up is not the loop's to walk through."""
     gc.collect()

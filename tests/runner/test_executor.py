@@ -19,7 +19,7 @@ from tests.runner.perch import Ear, ended, real
 Make = Callable[..., Executor]
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.long)])
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
     """Daemons' sides, all of the same data directory."""
     made: list[Executor] = []
