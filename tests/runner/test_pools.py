@@ -54,19 +54,31 @@ async def test_no_more_children_than_allowed(calls: Calls) -> None:
     assert (await calls.value("jobs:surroundings", around=around))[0] == "/"
 
 
+WAITING = """
+import os, time
+VERSION = 1
+def version(path):
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return VERSION
+"""
+
+
 async def test_reloaded_children_finish_first(calls: Calls, tmp_path: Path) -> None:
     module = tmp_path / "changing.py"
-    module.write_text("import time\nVERSION = 1\ndef version(seconds):\n    time.sleep(seconds)\n    return VERSION\n")
+    go = tmp_path / "go"
+    module.write_text(WAITING)
     calls.pools.configure([Environment("default", cwd=str(tmp_path), preload=("changing",))])
-    assert await calls.value("changing:version", 0) == 1
-    goes_on = calls.start("changing:version", 0.5)
+    assert await calls.value("changing:version", str(tmp_path)) == 1
+    goes_on = calls.start("changing:version", str(go))
     await calls.begun(goes_on)
     module.write_text(module.read_text().replace("VERSION = 1", "VERSION = 22"))
     assert calls.pools.reload("default") == ["default"]
     assert calls.pools.reload("none") == []
-    assert await calls.value("changing:version", 0) == 22
+    assert await calls.value("changing:version", str(tmp_path)) == 22
+    go.touch()
     assert (await calls.end(goes_on)).result == b"1"
-    assert await calls.value("changing:version", 0) == 22
+    assert await calls.value("changing:version", str(tmp_path)) == 22
 
 
 async def test_preloaded_modules_are_loaded_once_for_all(calls: Calls, tmp_path: Path) -> None:
@@ -129,11 +141,12 @@ async def test_environments_have_their_own_directory_and_variables(calls: Calls,
     assert await calls.value("os:getenv", "COLOR") is None
 
 
-async def test_what_runs_in_an_environment_that_is_taken_away_goes_on_to_its_end(calls: Calls) -> None:
-    goes_on = calls.start("jobs:rest", 0.3)
+async def test_what_runs_in_an_environment_that_is_taken_away_goes_on_to_its_end(calls: Calls, tmp_path: Path) -> None:
+    goes_on = calls.start("jobs:waits", str(tmp_path / "go"))
     await calls.begun(goes_on)
     calls.pools.configure([Environment("other")])
     assert code(await calls.run("jobs:noop")) == "environment"
+    (tmp_path / "go").touch()
     assert code(await calls.end(goes_on)) is None
 
 
