@@ -313,6 +313,7 @@ async def test_the_process_sees_nothing_of_the_daemon(judge: LuaJudge, monkeypat
     assert {each.split(":")[0].split(" ")[0] for each in files} == {"/dev/null", "socket", "/memfd"}
 
 
+@pytest.mark.long
 async def test_memory_does_not_grow(judge: LuaJudge) -> None:
     """Neither by hostile policies nor by ever new ones: the second half of a run takes no more than the first."""
     sizes = []

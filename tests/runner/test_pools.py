@@ -108,6 +108,7 @@ async def test_a_module_that_cannot_be_preloaded_is_told_to_every_call_until_it_
     assert await calls.value("sick:noop") == "well"
 
 
+@pytest.mark.long
 async def test_a_server_that_is_killed_takes_its_calls_and_is_replaced(calls: Calls, tmp_path: Path) -> None:
     running = calls.start("jobs:keeps", str(tmp_path / "pid"))
     while not (tmp_path / "pid").exists():  # noqa: ASYNC110 - it tells by its file
@@ -164,6 +165,7 @@ def spec(name: str, fence: int, target: str, args: bytes = b"[]", lease_s: float
     return ActionSpec(name, "t", 1, fence, "w1", work, lease_s=lease_s, width=2)
 
 
+@pytest.mark.long
 async def test_a_call_outlives_its_daemon(tmp_path: Path) -> None:
     first, ear = executor(tmp_path), Ear()
     first.listen(ear)
@@ -184,6 +186,7 @@ async def test_a_call_outlives_its_daemon(tmp_path: Path) -> None:
     await second.close(0)
 
 
+@pytest.mark.long
 async def test_a_lease_that_is_over_ends_the_code_itself(tmp_path: Path) -> None:
     held, ear = executor(tmp_path), Ear()
     held.listen(ear)
@@ -196,6 +199,7 @@ async def test_a_lease_that_is_over_ends_the_code_itself(tmp_path: Path) -> None
     await held.close(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isolation", ["auto", "plain"])
 async def test_children_end_with_their_executor(tmp_path: Path, isolation: Wish) -> None:
     held, ear = executor(tmp_path, isolation), Ear()

@@ -34,9 +34,8 @@ def test_no_task_is_lost_doubled_or_forgotten_whatever_befalls_the_nodes() -> No
     simulated("--world", "table", "--seed", "1", "--seeds", "2", "--seconds", "5")
 
 
-@pytest.mark.parametrize(
-    ("world", "seed", "seconds"), [FOUND[0], *(pytest.param(*each, marks=pytest.mark.long) for each in FOUND[1:])]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("world", "seed", "seconds"), FOUND)
 def test_what_a_seed_has_shown_stays_mended(world: str, seed: int, seconds: float) -> None:
     simulated("--world", world, "--seed", str(seed), "--seeds", "1", "--seconds", str(seconds))
 
