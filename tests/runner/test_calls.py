@@ -237,6 +237,7 @@ async def test_a_call_may_look_whether_it_is_to_end(calls: Calls) -> None:
 
 async def test_an_async_call_is_stopped_alone(calls: Calls, tmp_path: Path) -> None:
     await calls.run("jobs:dozes", str(tmp_path))
+    calls.pools.pool("default").paces.ran("jobs:dozes", 1.0, shared=True)  # so long that none is put behind another
     names = [calls.start("jobs:dozes", str(tmp_path / "go"), width=9, grace_s=20) for _ in range(3)]
     for name in names:
         await calls.begun(name)
