@@ -14,15 +14,18 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 
 _PR_SET_CHILD_SUBREAPER = 36
 _READ_BYTES = 65_536
 _DEATH_WAIT_S = 5.0
 """For each survivor after KILL; longer only in uninterruptible sleep."""
-_STAT_PGRP, _STAT_SESSION, _STAT_FLAGS = 2, 3, 6
+_STAT_STATE, _STAT_PGRP, _STAT_SESSION, _STAT_FLAGS, _STAT_ENV_START, _STAT_ENV_END = 0, 2, 3, 6, 47, 48
 """Fields of /proc/PID/stat after the name."""
 _PF_EXITING = 0x4
+_EXEC_WAIT_S = 0.5
+"""For a process that is just becoming another program; longer only where it gets no processor."""
 
 
 def be_subreaper(*, wanted: bool) -> None:
@@ -64,7 +67,7 @@ def belongs(pid: int, leader: int, action_id: str) -> bool:
 def has_in_environment(pid: int, entry: bytes) -> bool:
     """Whether a process was started with this; of one that is exiting nobody can tell, so it is taken for one."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        if entry in _read(f"/proc/{pid}/environ").split(b"\0"):
+        if entry in _environment(pid).split(b"\0"):
             return True
     fields = _stat(pid)
     return fields is not None and bool(int(fields[_STAT_FLAGS]) & _PF_EXITING)
@@ -146,7 +149,7 @@ def _children_of(pid: int) -> list[int]:
 def _marked(pid: int) -> str | None:
     """The action id in the environment a process was started with; None if there is none or it may not be read."""
     try:
-        environ = _read(f"/proc/{pid}/environ")
+        environ = _environment(pid)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     start = environ.find(b"\0QUVATLH_ACTION_ID=")
@@ -156,6 +159,21 @@ def _marked(pid: int) -> str | None:
     else:
         environ = environ[start + 1 :]
     return environ.split(b"\0", 1)[0].partition(b"=")[2].decode("utf-8", "replace")
+
+
+def _environment(pid: int) -> bytes:
+    """What a process was started with. In the middle of an exec, as its parent goes on already, it seems to have none, and
+    only the end of its place in memory, 0, tells that from one that has none; of one that is exiting it is gone."""
+    until_s = time.monotonic() + _EXEC_WAIT_S
+    while not (found := _read(f"/proc/{pid}/environ")) and time.monotonic() < until_s:
+        fields = _stat(pid)
+        if fields is None or fields[_STAT_STATE] in b"ZX" or int(fields[_STAT_FLAGS]) & _PF_EXITING:
+            break
+        if fields[_STAT_ENV_END] == b"0":
+            time.sleep(0.001)
+        elif fields[_STAT_ENV_START] == fields[_STAT_ENV_END]:
+            break
+    return found
 
 
 def _stat(pid: int) -> list[bytes] | None:

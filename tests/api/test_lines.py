@@ -88,6 +88,7 @@ async def test_what_the_pool_says_no_to_stands_in_its_cut(node: Node, error: Exc
     assert b"KeyError" not in answer.body
 
 
+@pytest.mark.long
 async def test_the_server_reads_on_though_nobody_reads_its_answers(node: Node) -> None:
     """Answers of many megabytes for a client that sends everything first."""
     node.pool.keeps_events = False

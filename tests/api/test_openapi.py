@@ -18,6 +18,7 @@ from quvatlh.api.openapi import SCHEMAS, document
 from quvatlh.api.routes import ROUTES
 from quvatlh.api.tasks import FIELDS
 from tests.api.client import WORK, Node, serving
+from tests.examples import examples
 
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(document()))
 OPERATIONS = [
@@ -222,7 +223,7 @@ ENDLESS = {"/v1/stream"}
     [each for each in OPERATIONS if each[1] not in ENDLESS],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_is_asked_is_answered_as_described(
     method: str, path: str, operation: dict[str, Any], data: Any

@@ -85,6 +85,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert invoked("fly").exit_code == ExitStatus.USAGE
 
 
+@pytest.mark.long
 def test_a_missing_secret_is_a_fault(tmp_path: Path) -> None:
     flags = ["--data", str(tmp_path), "--peers", "127.0.0.1:7421", "--secret-file", str(tmp_path / "none")]
     finished = subprocess.run([*COMMAND, "run", *flags], capture_output=True, text=True, timeout=30, check=False)
@@ -92,6 +93,7 @@ def test_a_missing_secret_is_a_fault(tmp_path: Path) -> None:
     assert "peer.secret_file: cannot be read" in finished.stderr
 
 
+@pytest.mark.long
 def test_a_node_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     with started(tmp_path) as node:
         assert node.stderr is not None
@@ -109,6 +111,7 @@ def test_a_node_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/login\?once=[\w-]+\n", node.stdout.read())
 
 
+@pytest.mark.long
 def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:
     names = []
     for _ in range(2):

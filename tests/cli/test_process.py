@@ -26,6 +26,8 @@ from quvatlh.system.entropy import RealEntropy
 from tests.cli.stage import Stage
 from tests.fakes.pool import TOKEN
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-c", "from quvatlh.cli.main import main; main(prog_name='quvatlh')"]
 TASK = {"spec": {"work": {"command": ["true"]}}}
 

@@ -14,13 +14,14 @@ from quvatlh.core.model import TaskSpec
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Answer
 from tests.codec.strategies import of
+from tests.examples import examples
 
 VALUES = Values()
 
 
 @pytest.mark.parametrize("verb", get_args(c.AnyCommand), ids=lambda verb: verb.__name__)
 def test_every_verb_comes_back_as_it_went(verb: type) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(command=of(verb), request=st.none() | of(c.Request))
     def comes_back(command: Any, request: c.Request | None) -> None:
         item = c.Item(command, request)

@@ -11,11 +11,12 @@ from quvatlh.core import commands as c
 from quvatlh.core.tables_digest import tables_digest
 from tests.codec.strategies import of
 from tests.core.table import Table
+from tests.examples import examples
 
 ITEMS = st.lists(of(c.Item), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(entries=st.lists(st.tuples(ITEMS, st.sampled_from([0, 1, 5000, 90_000_000])), min_size=1, max_size=12))
 def test_any_commands_in_any_order_leave_the_tables_sound(entries: list[tuple[list[c.Item], int]]) -> None:
     with tempfile.TemporaryDirectory() as directory, Table(directory) as table:

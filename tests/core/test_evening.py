@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quvatlh.core.evening import Piece, Place, Shift, even
+from tests.examples import examples
 
 WORKERS = ("a", "b", "c", "d")
 
@@ -69,7 +70,7 @@ _FULL = (
 """A worker that could take nothing more, and may keep what it has."""
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(loads())
 @example(_FULL)
 def test_no_other_placement_is_more_even_and_none_as_even_takes_fewer_moves(

@@ -10,6 +10,7 @@ from quvatlh.core.machine import Machine, OutOfOrder
 from quvatlh.ports import Entry, MachineFactory
 from quvatlh.ports import Machine as MachinePort
 from tests.core.entries import entry
+from tests.examples import examples
 
 
 def applied(path: Path, *entries: Entry) -> Machine:
@@ -80,7 +81,7 @@ def test_a_gap_an_older_term_or_an_earlier_time_stops_the_node(wrong: Entry, tmp
 ENTRIES = st.lists(st.lists(st.binary(max_size=3), max_size=3), min_size=1, max_size=6)
 
 
-@settings(max_examples=25)  # each makes two files
+@settings(max_examples=examples(25))  # each makes two files
 @given(one=ENTRIES, other=ENTRIES)
 def test_digests_are_equal_exactly_when_the_entries_are(
     one: list[list[bytes]], other: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory

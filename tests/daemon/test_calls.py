@@ -12,6 +12,8 @@ from tests.daemon.program import Program
 from tests.runner.calls import APP
 from tests.support.executors import end_executor
 
+pytestmark = pytest.mark.long
+
 ENVIRONMENTS = {"QUVATLH_WORKER_ENVIRONMENTS": json.dumps({"default": {"cwd": str(APP)}})}
 FLAGS = ("--name", "n", "--app", "jobs", "--slots", "2")
 ONCE = {"retry": {"attempts": 1}}

@@ -24,6 +24,8 @@ from tests.daemon import library_app as tasks
 from tests.daemon.program import ROOT, Program
 from tests.support.executors import end_executor
 
+pytestmark = pytest.mark.long
+
 TOUR = ROOT / "quvatlh" / "client" / "DESIGN.md"
 
 

@@ -17,6 +17,8 @@ import pytest
 from tests.daemon.program import Program
 from tests.notify.test_signing import is_ours
 
+pytestmark = pytest.mark.long
+
 SECRET = "a secret that receiver and node share"
 Start = Callable[..., Program]
 Told = tuple[dict[str, str], bytes]

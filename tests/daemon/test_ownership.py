@@ -14,6 +14,8 @@ from tests.daemon.program import PATIENCE_S, Program
 from tests.support.certificates import certificate
 from tests.support.executors import end_executor, executors
 
+pytestmark = pytest.mark.long
+
 Start = Callable[..., Program]
 TOKEN = {"QUVATLH_TOKEN": "one-token-for-nodes-and-workers"}
 

@@ -40,6 +40,7 @@ def test_hello_is_run_and_its_output_shown(start: Start) -> None:
     assert '"event": "request"' not in node.told()
 
 
+@pytest.mark.long
 def test_requests_are_logged_for_who_looks_for_a_bug(start: Start) -> None:
     node = start(QUVATLH_LOG_LEVEL="debug").listening().ready()
     node.ask("/v1/cluster")
@@ -60,6 +61,7 @@ def test_what_was_done_is_there_after_a_restart(start: Start) -> None:
     assert again.ask(f"/v1/tasks/{later}")["state"] == "scheduled"
 
 
+@pytest.mark.long
 def test_a_stop_gives_what_runs_back_and_a_start_takes_it_up_again(start: Start, tmp_path: Path) -> None:
     node = start(QUVATLH_WORKER_DRAIN_MS="0").listening().ready()
     mark = tmp_path / "mark"
@@ -74,6 +76,7 @@ def test_a_stop_gives_what_runs_back_and_a_start_takes_it_up_again(start: Start,
     assert [action["state"] for action in record["actions"]] == ["stopped", "succeeded"]
 
 
+@pytest.mark.long
 def test_a_large_output_is_followed_to_its_end(start: Start) -> None:
     node = start().listening().ready()
     task = node.add(work={"shell": "for n in 1 2 3 4 5; do seq 1 20000; sleep 0.05; done"})
@@ -84,12 +87,14 @@ def test_a_large_output_is_followed_to_its_end(start: Start) -> None:
     assert node.raw(f"/v1/tasks/{task}/log") == expected
 
 
+@pytest.mark.long
 def test_a_short_output_is_followed_too(start: Start) -> None:
     node = start().listening().ready()
     task = node.add(work={"shell": "sleep 0.3; echo late"})
     assert node.raw(f"/v1/tasks/{task}/log?follow=1") == b"late\n"
 
 
+@pytest.mark.long
 def test_a_killed_tree_ends_with_a_delete(start: Start, tmp_path: Path) -> None:
     node = start().listening().ready()
     command = f"sleep 60.{os.getpid()}"
@@ -116,6 +121,7 @@ def processes(command: str) -> int:
     return found
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_named_with_status_1(start: Start) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -127,6 +133,7 @@ def test_a_port_in_use_is_named_with_status_1(start: Start) -> None:
     assert "Traceback" not in node.told()
 
 
+@pytest.mark.long
 def test_a_peer_port_in_use_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s" * 32)
@@ -139,6 +146,7 @@ def test_a_peer_port_in_use_is_named_with_status_1(start: Start, tmp_path: Path)
     assert f"cannot listen at {address}: " in node.told().replace("\n", " ")
 
 
+@pytest.mark.long
 def test_a_certificate_that_is_not_there_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s" * 32)
@@ -149,6 +157,7 @@ def test_a_certificate_that_is_not_there_is_named_with_status_1(start: Start, tm
     assert "peer.tls: cannot be used (/nowhere/cert, /nowhere/key, /nowhere/ca): no such file or directory" in told
 
 
+@pytest.mark.long
 def test_a_token_that_no_client_could_send_is_refused(start: Start) -> None:
     node = start(QUVATLH_TOKEN="two words")
     assert node.ended() == 1
@@ -156,6 +165,7 @@ def test_a_token_that_no_client_could_send_is_refused(start: Start) -> None:
     assert "two words" not in node.told()
 
 
+@pytest.mark.long
 def test_a_directory_that_cannot_be_written_is_named_with_status_1(start: Start) -> None:
     # Root may write wherever modes forbid it, but not there.
     node = start("--data", "/proc/quvatlh")
@@ -164,6 +174,7 @@ def test_a_directory_that_cannot_be_written_is_named_with_status_1(start: Start)
     assert "Traceback" not in node.told()
 
 
+@pytest.mark.long
 def test_a_file_in_place_of_the_directory_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "data").write_text("")
@@ -173,6 +184,7 @@ def test_a_file_in_place_of_the_directory_is_named_with_status_1(start: Start, t
     assert "Traceback" not in node.told()
 
 
+@pytest.mark.long
 def test_three_nodes_survive_the_loss_of_their_master(start: Start, tmp_path: Path) -> None:
     ports = [Reserved() for _ in range(3)]
     secret = tmp_path / "secret"

@@ -24,6 +24,8 @@ import pytest
 from tests.cluster.ports import Reserved
 from tests.daemon.program import PATIENCE_S, ROOT, Program
 
+pytestmark = pytest.mark.long
+
 BEGIN = "import os; os.open(os.ttyname(0), os.O_RDWR); from quvatlh.cli.main import main; main()"
 """Who opens a terminal as leader of a new session is controlled by it: Ctrl-C is a signal."""
 PIECES = re.compile(r"\x1b\[(\d+);1H|\x1b\[(\?)?([\d;]*)([A-Za-z])|([^\x1b]+)")

@@ -13,6 +13,8 @@ import pytest
 
 from tests.daemon.program import ROOT, Program
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = ROOT / "deploy" / "examples" / "pull"
 WITH = {"worker.py": sys.executable, "worker.mjs": "node", "worker.rb": "ruby", "worker.sh": "sh"}
 NEEDS = {"worker.sh": "curl"}

@@ -265,6 +265,7 @@ def test_a_lost_write_is_found(seed: int) -> None:
             return
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("corrupt", [False, True])
 def test_thousands_of_operations_are_judged_in_seconds(corrupt: bool) -> None:
     """Ten clients, one outcome in twenty unknown. The bound is wide: it tells minutes from seconds, no more."""

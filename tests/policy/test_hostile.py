@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from quvatlh.policy import judge as judging
 from quvatlh.policy.judge import LuaJudge
 from quvatlh.ports import Question, Verdict
+from tests.examples import examples
 from tests.fakes.clock import FakeClock
 from tests.policy.parts import GOOD, state, task
 from tests.support.gauge import Ticker
@@ -85,7 +86,7 @@ async def judge() -> AsyncIterator[LuaJudge]:
     await made.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_collection() -> Iterator[None]:
     """What a test run has piled up is not the loop's to walk through."""
     gc.collect()
@@ -312,6 +313,7 @@ async def test_the_process_sees_nothing_of_the_daemon(judge: LuaJudge, monkeypat
     assert {each.split(":")[0].split(" ")[0] for each in files} == {"/dev/null", "socket", "/memfd"}
 
 
+@pytest.mark.long
 async def test_memory_does_not_grow(judge: LuaJudge) -> None:
     """Neither by hostile policies nor by ever new ones: the second half of a run takes no more than the first."""
     sizes = []
@@ -340,7 +342,7 @@ def test_any_source_is_judged_and_the_next_one_too() -> None:
         judge = LuaJudge(FakeClock())
         runner.run(judge.check(GOOD, "policy"))
 
-        @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
         @given(st.one_of(st.lists(st.sampled_from(TOKENS), max_size=20).map(" ".join), st.text(max_size=60)))
         def judged(source: str) -> None:
             for each in (source, f"function(state, task) {source} end"):

@@ -3,8 +3,9 @@
     @fails_under("no-sync-before-answers")
     async def test_...
 
-runs the test once on the code as it is and once for each fault, a name of tests.sim.planted or of tests.raft.mutants;
-there the test must fail. So a remedy that is lost is noticed, and so is a test that would not have noticed.
+runs the test once on the code as it is and, in the long suite, once for each fault, a name of tests.sim.planted or of
+tests.raft.mutants; there the test must fail. So a remedy that is lost is noticed, and so is a test that would not have
+noticed.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ def fails_under(
         asked = inspect.signature(test)
         extra = inspect.Parameter("fault", inspect.Parameter.KEYWORD_ONLY)
         wrapped.__signature__ = asked.replace(parameters=[*asked.parameters.values(), extra])
-        ids = ["holds", *(f"fails under {fault}" for fault in faults)]
-        marked: Callable[..., Any] = pytest.mark.parametrize("fault", [None, *faults], ids=ids)(wrapped)
+        broken = [pytest.param(fault, id=f"fails under {fault}", marks=pytest.mark.long) for fault in faults]
+        marked: Callable[..., Any] = pytest.mark.parametrize("fault", [pytest.param(None, id="holds"), *broken])(
+            wrapped
+        )
         return marked
 
     return decorate

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quvatlh.raft.journal import Journal
+from tests.examples import examples
 from tests.raft.parts import (
     NO_OP,
     SMALL,
@@ -41,7 +42,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150, derandomize=True)
+@settings(max_examples=examples(150))
 @given(seed=st.integers(0, 1000), steps=STEPS)
 def test_it_does_what_a_list_does(seed: int, steps: list[tuple[str, int]]) -> None:
     asyncio.run(walk(seed, steps))

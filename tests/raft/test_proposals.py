@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from quvatlh.ports import Applied, Entry, LogError, Refused, Unavailable, Unknown
 from quvatlh.raft.proposals import Proposals
 from quvatlh.raft.settings import Settings
+from tests.examples import examples
 from tests.raft.net_parts import simulate
 from tests.raft.parts import turns
 from tests.raft.teeth import fails_under
@@ -132,7 +133,7 @@ async def test_entries_of_an_earlier_leadership_do_not_count_as_in_flight() -> N
     assert [(await earlier).index, (await later).index] == [1, 2]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 120), min_size=1, max_size=30))
 def test_no_group_is_larger_than_the_setting_unless_one_item_is(sizes: list[int]) -> None:
     async def main(_loop: SimLoop) -> None:
@@ -277,7 +278,7 @@ async def test_an_own_entry_of_the_log_is_followed_to_its_end() -> None:
             await following
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(
         st.one_of(

@@ -6,7 +6,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quvatlh.raft.segment import (
@@ -49,7 +49,6 @@ def test_a_record_has_32_bytes_beside_its_payload() -> None:
     assert len(pack_record(1, 1, 0, b"x")) == RECORD_BYTES == 32
 
 
-@settings(derandomize=True)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**63), st.binary(max_size=200))
 def test_a_header_reads_back(index: int, term: int, time_ms: int, members: bytes) -> None:
     base = Base(index, term, time_ms, members)
@@ -57,7 +56,6 @@ def test_a_header_reads_back(index: int, term: int, time_ms: int, members: bytes
     assert unpack_header(header + b"more") == (base, len(header))
 
 
-@settings(derandomize=True)
 @given(st.lists(st.binary(max_size=100), max_size=8))
 def test_records_read_back_in_order(payloads: list[bytes]) -> None:
     data = written(*payloads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,6 +90,15 @@ def is_alive(pid: int) -> bool:
 
 def children() -> set[int]:
     return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+def opened() -> set[tuple[str, str]]:
+    """Descriptors and what they are of. What an earlier test has left to the collector may go at any time."""
+    found = set()
+    for number in descriptors():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return found
 
 
 def descriptors() -> set[str]:

@@ -52,34 +52,37 @@ def impatient(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
-async def test_calls_beyond_the_slots_that_do_not_begin_soon_come_back(impatient: Calls) -> None:
-    calls = impatient
-    long = [calls.start("jobs:rest", 1, width=2) for _ in range(2)]
+async def test_calls_beyond_the_slots_that_do_not_begin_soon_come_back(impatient: Calls, tmp_path: Path) -> None:
+    calls, go = impatient, tmp_path / "go"
+    long = [calls.start("jobs:waits", str(go), width=2) for _ in range(2)]
     behind = await calls.end(calls.start("jobs:noop", width=2))
     assert (code(behind), behind.started_at_ms) == ("stale", None)
+    go.touch()
     assert [code(await calls.end(name)) for name in long] == [None, None]
 
 
 async def test_calls_behind_one_that_is_long_for_once_come_back_unstarted(impatient: Calls, tmp_path: Path) -> None:
-    calls, mark = impatient, tmp_path / "mark"
+    calls, mark, go = impatient, tmp_path / "mark", tmp_path / "go"
     for _ in range(3):
-        await calls.value("jobs:writes", str(tmp_path / "other"), 0)
-    long = calls.start("jobs:writes", str(tmp_path / "other"), 1.0, width=1)
+        await calls.value("jobs:waits", str(tmp_path))  # known to be short
+    long = calls.start("jobs:waits", str(go), width=1)
     behind = [calls.start("jobs:writes", str(mark), 0, width=1) for _ in range(3)]
     assert [code(await calls.end(name)) for name in behind] == ["stale"] * 3
+    go.touch()
     assert code(await calls.end(long)) is None
     await healthy(calls)
     assert not mark.exists(), "it has run, and runs again elsewhere"
 
 
-async def test_a_call_behind_another_is_stopped_without_harm_to_that(calls: Calls) -> None:
+async def test_a_call_behind_another_is_stopped_without_harm_to_that(calls: Calls, tmp_path: Path) -> None:
     for _ in range(3):
-        await calls.value("jobs:rest", 0)
-    long = calls.start("jobs:rest", 0.6, width=1)
+        await calls.value("jobs:waits", str(tmp_path))
+    long = calls.start("jobs:waits", str(tmp_path / "go"), width=1)
     behind = calls.start("jobs:rest", 0, width=1)
     await asyncio.sleep(0.05)
     calls.stop(behind, 0)
     assert code(await calls.end(behind)) == "stopped"
+    (tmp_path / "go").touch()
     assert code(await calls.end(long)) is None
 
 
@@ -232,12 +235,15 @@ async def test_a_call_may_look_whether_it_is_to_end(calls: Calls) -> None:
     assert code(end) in {None, "stopped"}
 
 
-async def test_an_async_call_is_stopped_alone(calls: Calls) -> None:
-    await calls.run("jobs:nap")
-    names = [calls.start("jobs:nap", 0.5, width=9, grace_s=20) for _ in range(3)]
+async def test_an_async_call_is_stopped_alone(calls: Calls, tmp_path: Path) -> None:
+    await calls.run("jobs:dozes", str(tmp_path))
+    calls.pools.pool("default").paces.ran("jobs:dozes", 1.0, shared=True)  # so long that none is put behind another
+    names = [calls.start("jobs:dozes", str(tmp_path / "go"), width=9, grace_s=20) for _ in range(3)]
     for name in names:
         await calls.begun(name)
     calls.stop(names[1])
+    assert code(await calls.end(names[1])) == "stopped"
+    (tmp_path / "go").touch()
     assert [code(await calls.end(name)) for name in names] == [None, "stopped", None]
 
 

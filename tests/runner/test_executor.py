@@ -19,7 +19,7 @@ from tests.runner.perch import Ear, ended, real
 Make = Callable[..., Executor]
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.long)])
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
     """Daemons' sides, all of the same data directory."""
     made: list[Executor] = []
@@ -155,18 +155,23 @@ async def test_what_waits_can_be_stopped_and_called_back(make: Make) -> None:
     assert (await ear.next()).action_id == "e"
 
 
-async def test_what_waits_outlives_the_daemon_and_begins_without_it(make: Make) -> None:
+async def test_what_waits_outlives_the_daemon_and_begins_without_it(make: Make, tmp_path: Path) -> None:
     executor, ear, _ = await opened(make)
-    executor.start(replace(lined("a", 1), work=check({"command": ["sleep", "0.3"]})))
+    go, begun = tmp_path / "go", tmp_path / "begun"
+    waits = f"while [ ! -e {go} ]; do sleep 0.01; done"
+    executor.start(replace(lined("a", 1), work=check({"shell": waits})))
     assert isinstance(await ear.next(), ActionStarted)
-    executor.start(lined("b", 2))
+    executor.start(replace(lined("b", 2), work=check({"shell": f"touch {begun}; exec sleep 1000"})))
     await executor.ask()
     await executor.leave()
+    go.touch()
     if isinstance(executor, FakeExecutor):
         assert executor._host.process is not None
         executor._host.process.end("a")
     else:
-        await asyncio.sleep(0.6)
+        async with asyncio.timeout(20):
+            while not begun.exists():  # noqa: ASYNC110 - it tells by its file
+                await asyncio.sleep(0.01)
     _, _, life = await opened(make)
     assert {each.id: (each.started is not None, each.finished is not None) for each in life.held} == {
         "a": (True, True),

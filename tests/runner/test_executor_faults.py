@@ -93,7 +93,7 @@ async def ends(tmp_path: Path) -> AsyncIterator[None]:
         await last.close(0)
 
 
-pytestmark = pytest.mark.usefixtures("ends")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("ends")]
 
 
 def pids_of(directory: Path, program: str = "quvatlh.runner.executor") -> list[int]:

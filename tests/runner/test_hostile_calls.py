@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.runner.calls import Calls, code
 from tests.runner.mixture import expected, target
+
+pytestmark = pytest.mark.long
 
 COUNT = 1000
 AHEAD = 64

@@ -54,19 +54,31 @@ async def test_no_more_children_than_allowed(calls: Calls) -> None:
     assert (await calls.value("jobs:surroundings", around=around))[0] == "/"
 
 
+WAITING = """
+import os, time
+VERSION = 1
+def version(path):
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return VERSION
+"""
+
+
 async def test_reloaded_children_finish_first(calls: Calls, tmp_path: Path) -> None:
     module = tmp_path / "changing.py"
-    module.write_text("import time\nVERSION = 1\ndef version(seconds):\n    time.sleep(seconds)\n    return VERSION\n")
+    go = tmp_path / "go"
+    module.write_text(WAITING)
     calls.pools.configure([Environment("default", cwd=str(tmp_path), preload=("changing",))])
-    assert await calls.value("changing:version", 0) == 1
-    goes_on = calls.start("changing:version", 0.5)
+    assert await calls.value("changing:version", str(tmp_path)) == 1
+    goes_on = calls.start("changing:version", str(go))
     await calls.begun(goes_on)
     module.write_text(module.read_text().replace("VERSION = 1", "VERSION = 22"))
     assert calls.pools.reload("default") == ["default"]
     assert calls.pools.reload("none") == []
-    assert await calls.value("changing:version", 0) == 22
+    assert await calls.value("changing:version", str(tmp_path)) == 22
+    go.touch()
     assert (await calls.end(goes_on)).result == b"1"
-    assert await calls.value("changing:version", 0) == 22
+    assert await calls.value("changing:version", str(tmp_path)) == 22
 
 
 async def test_preloaded_modules_are_loaded_once_for_all(calls: Calls, tmp_path: Path) -> None:
@@ -96,6 +108,7 @@ async def test_a_module_that_cannot_be_preloaded_is_told_to_every_call_until_it_
     assert await calls.value("sick:noop") == "well"
 
 
+@pytest.mark.long
 async def test_a_server_that_is_killed_takes_its_calls_and_is_replaced(calls: Calls, tmp_path: Path) -> None:
     running = calls.start("jobs:keeps", str(tmp_path / "pid"))
     while not (tmp_path / "pid").exists():  # noqa: ASYNC110 - it tells by its file
@@ -129,11 +142,12 @@ async def test_environments_have_their_own_directory_and_variables(calls: Calls,
     assert await calls.value("os:getenv", "COLOR") is None
 
 
-async def test_what_runs_in_an_environment_that_is_taken_away_goes_on_to_its_end(calls: Calls) -> None:
-    goes_on = calls.start("jobs:rest", 0.3)
+async def test_what_runs_in_an_environment_that_is_taken_away_goes_on_to_its_end(calls: Calls, tmp_path: Path) -> None:
+    goes_on = calls.start("jobs:waits", str(tmp_path / "go"))
     await calls.begun(goes_on)
     calls.pools.configure([Environment("other")])
     assert code(await calls.run("jobs:noop")) == "environment"
+    (tmp_path / "go").touch()
     assert code(await calls.end(goes_on)) is None
 
 
@@ -151,6 +165,7 @@ def spec(name: str, fence: int, target: str, args: bytes = b"[]", lease_s: float
     return ActionSpec(name, "t", 1, fence, "w1", work, lease_s=lease_s, width=2)
 
 
+@pytest.mark.long
 async def test_a_call_outlives_its_daemon(tmp_path: Path) -> None:
     first, ear = executor(tmp_path), Ear()
     first.listen(ear)
@@ -171,6 +186,7 @@ async def test_a_call_outlives_its_daemon(tmp_path: Path) -> None:
     await second.close(0)
 
 
+@pytest.mark.long
 async def test_a_lease_that_is_over_ends_the_code_itself(tmp_path: Path) -> None:
     held, ear = executor(tmp_path), Ear()
     held.listen(ear)
@@ -183,6 +199,7 @@ async def test_a_lease_that_is_over_ends_the_code_itself(tmp_path: Path) -> None
     await held.close(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isolation", ["auto", "plain"])
 async def test_children_end_with_their_executor(tmp_path: Path, isolation: Wish) -> None:
     held, ear = executor(tmp_path, isolation), Ear()

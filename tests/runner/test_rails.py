@@ -65,6 +65,7 @@ PREPARE = "ActiveRecord::Base.connection.create_table(:orders) { |table| table.s
 VARIABLES = {"RAILS_ENV": "production", "SECRET_KEY_BASE": "of-these-tests", "RAILS_LOG_TO_STDOUT": "1"}
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(shutil.which("rails") is None, reason="rails is not installed (apt-get install ruby-railties)"),
     pytest.mark.xdist_group("rails"),
 ]

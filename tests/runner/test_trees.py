@@ -221,6 +221,7 @@ async def test_closing_stops_everything_and_takes_nothing_more(bed: Bed) -> None
         bed.start("true")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "limits"), [(1000, {}), (500, {"nofile": 99})])
 async def test_many_short_commands_leave_no_descriptor_and_no_zombie(
     bed: Bed, count: int, limits: dict[str, int]

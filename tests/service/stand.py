@@ -24,7 +24,8 @@ from tests.fakes.judge import FakeJudge
 from tests.fakes.log import FakeLog
 from tests.fakes.peers import Switchboard
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
+"""Of a loop that waits for nothing."""
 CODEC = Values()
 ANN = Principal("ann", "admin")
 WORK = {"command": ["true"]}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from quvatlh.core.model import ScheduleSpec, TaskSpec, Work
 from quvatlh.service import calendar
 from quvatlh.service.calendar import BadRule, cron_rule, rule_of, slots_of
+from tests.examples import examples
 
 MINUTE = timedelta(minutes=1)
 ZONES = (
@@ -110,7 +111,7 @@ def near_changes(draw: st.DrawFn) -> tuple[str, datetime]:
     return zone, day.astimezone(UTC) + timedelta(minutes=draw(st.integers(-600, 300)))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(near_changes(), DAILY)
 @example(("Europe/Berlin", datetime(2026, 3, 28, 12, tzinfo=UTC)), "30 2 * * *")
 @example(("Europe/Berlin", datetime(2026, 10, 25, 0, 40, tzinfo=UTC)), "50 2 * * *")
@@ -121,7 +122,7 @@ def test_around_a_change_of_the_clock_slots_are_those_of_every_minute(place: tup
     compare(text, zone, start, 900)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(EXPRESSIONS, st.sampled_from(ZONES), st.integers(0, 365 * 24 * 60))
 def test_slots_are_those_of_every_minute(text: str, zone: str, minute: int) -> None:
     compare(text, zone, datetime(2026, 1, 1, tzinfo=UTC) + minute * MINUTE, 2000)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.sim.nodes import SECTOR_BYTES
 from tests.sim.world import Env, World
 
@@ -89,7 +90,7 @@ class Model:
         )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(program=disk_programs(), crash_at=st.integers(1, 30), power=st.booleans(), seed=st.integers(0, 1 << 30))
 def test_a_crash_loses_only_what_was_not_synced(
     program: list[tuple[str, str, int]], crash_at: int, power: bool, seed: int

@@ -24,19 +24,23 @@ def simulated(*arguments: str) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.long
 def test_nothing_is_lost_doubled_or_forgotten_whatever_befalls_the_cluster() -> None:
     simulated("--world", "log", "--seed", "1", "--seeds", "5", "--seconds", "10")
 
 
+@pytest.mark.long
 def test_no_task_is_lost_doubled_or_forgotten_whatever_befalls_the_nodes() -> None:
     simulated("--world", "table", "--seed", "1", "--seeds", "2", "--seconds", "5")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("world", "seed", "seconds"), FOUND)
 def test_what_a_seed_has_shown_stays_mended(world: str, seed: int, seconds: float) -> None:
     simulated("--world", world, "--seed", str(seed), "--seeds", "1", "--seconds", str(seconds))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("world", "seconds"), [("log", "10"), ("table", "4")])
 def test_the_same_seed_is_the_same_run_to_the_byte_in_every_process(world: str, seconds: str, tmp_path: Path) -> None:
     traces = []
@@ -48,6 +52,7 @@ def test_the_same_seed_is_the_same_run_to_the_byte_in_every_process(world: str, 
     assert traces[0] == traces[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["cut-shown-at-once", "vote-not-persisted"])
 def test_a_planted_fault_is_found(fault: str) -> None:
     simulated("--fault", fault, "--seeds", "29", "--seconds", "20")

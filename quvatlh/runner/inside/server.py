@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,10 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 MSG_CMSG_CLOEXEC = 0x40000000
 MARK = "QUVATLH_CHILD"
+EXITING = 0x4
+"""A flag of /proc/PID/stat."""
+EXEC_WAIT_S = 0.5
+"""For a process that is just becoming another program; longer only where it gets no processor."""
 
 Make = Callable[[dict[str, int], dict[str, Any]], None]
 
@@ -233,17 +238,40 @@ def own_children() -> list[int]:
 def belongs(pid: int, leader: int, mark: bytes) -> bool:
     """As the session of a child, or marked by its environment; of one that ends, nobody can tell: it is waited for."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        marked = mark in environment(pid).split(b"\0")
+        # In this order: who is exiting says so before it loses its environment.
+        fields = stat(pid)
         if fields[0] in b"ZX":
             reap(pid)
             return False
-        if int(fields[3]) == leader:
-            return True
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return mark in file.read().split(b"\0")
+        return marked or int(fields[3]) == leader or bool(int(fields[6]) & EXITING)
     except (OSError, IndexError):
         return False
+
+
+def environment(pid: int) -> bytes:
+    """Empty for a moment while a process becomes another program, though its parent goes on already: then the end of its
+    place in memory is 0. Empty for good when it exits."""
+    until_s = time.monotonic() + EXEC_WAIT_S
+    while True:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                found = file.read()
+        except PermissionError:
+            return b""
+        fields = stat(pid)
+        if found or fields[0] in b"ZX" or int(fields[6]) & EXITING or time.monotonic() >= until_s:
+            return found
+        if fields[48] == b"0":
+            time.sleep(0.001)
+        elif fields[47] == fields[48]:
+            return found
+
+
+def stat(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat after the name, which may hold anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
 
 
 def kill(pid: int) -> None:

@@ -31,9 +31,10 @@ export function button(words, onclick, { kind = "", disabled = false, title, lab
   return h("button", { key: label ?? words, type: "button", class: kind, onclick, disabled, title, "aria-label": label }, words);
 }
 
-/** `columns`: [{head, cell(row), kind, sort}]; `kind`: num, grow, tight, hide (on narrow screens). */
-export function table(columns, rows, { key = (row) => row.name, caption, rowClass = () => "", onhead } = {}) {
-  return h("div", { class: "scroll", role: "group", "aria-label": caption },
+/** `columns`: [{head, cell(row), kind, sort}]; `kind`: num, grow, tight, hide (on narrow screens). `reached`: by the keyboard,
+ * to scroll it, for nothing in it may be. */
+export function table(columns, rows, { key = (row) => row.name, caption, rowClass = () => "", onhead, reached = false } = {}) {
+  return h("div", { class: "scroll", role: "group", "aria-label": caption, tabindex: reached ? "0" : undefined },
     h("table", {},
       h("caption", { class: "unseen" }, caption),
       h("thead", {}, h("tr", {}, columns.map((column, i) => h("th",

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quvatlh.core.disciplines.sfq import PARTS, Fair, span
+from tests.examples import examples
 
 FLOWS = "abcd"
 
@@ -55,7 +56,7 @@ steps = st.lists(
 weights = st.fixed_dictionaries(dict.fromkeys(FLOWS, st.integers(1, 12)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(weights, steps)
 def test_tags_looked_at_late_are_those_given_when_a_task_becomes_first(weighed: dict[str, int], history: list) -> None:  # type: ignore[type-arg]
     flows = {name: Flow(weight) for name, weight in weighed.items()}

@@ -93,6 +93,12 @@ def rest(seconds: float) -> float:
     return seconds
 
 
+def waits(path: str) -> None:
+    """Until it is there."""
+    while not os.path.exists(path):
+        time.sleep(0.005)
+
+
 def writes(path: str, seconds: float) -> None:
     time.sleep(seconds)
     with open(path, "a") as file:
@@ -119,6 +125,12 @@ def looks() -> str:
 async def nap(seconds: float = 0.01) -> float:
     await asyncio.sleep(seconds)
     return seconds
+
+
+async def dozes(path: str) -> None:
+    """Until it is there."""
+    while not os.path.exists(path):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.005)
 
 
 async def crash_when(others: int) -> None:

@@ -1,0 +1,59 @@
+"""Whose a process is that was left behind, by what /proc says of it: as an environment's server and the runner ask it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from quvatlh.runner import tree
+from quvatlh.runner.inside import server
+
+LEADER = 7
+MARK = b"QUVATLH_ACTION_ID=a1"
+OTHERS = b"A=b\0"
+EXITING = 0x4
+Of = Callable[[int, int], bool]
+
+
+def stat(state: str = "S", session: int = 99, flags: int = 0, env: tuple[int, int] = (100, 200)) -> bytes:
+    return f"1 (a) b) {state} 1 5 {session} 0 -1 {flags} {'0 ' * 40}{env[0]} {env[1]} 0".encode()
+
+
+@pytest.fixture(params=["server", "runner"])
+def proc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, list[bytes]], Of]:
+    """What is read one after the other, the last again and again; and who judges."""
+    files: dict[str, list[bytes]] = {}
+
+    def read(path: str, *_: object, **__: object) -> io.BytesIO:
+        found = files[path]
+        return io.BytesIO(found.pop(0) if len(found) > 1 else found[0])
+
+    module = server if request.param == "server" else tree
+    monkeypatch.setattr(module, "open", read, raising=False)
+    monkeypatch.setattr(server, "reap", lambda _pid: None)
+    by_server: Of = lambda pid, leader: server.belongs(pid, leader, MARK)  # noqa: E731
+    by_runner: Of = lambda pid, leader: tree.belongs(pid, leader, "a1")  # noqa: E731
+    return files, by_server if module is server else by_runner
+
+
+@pytest.mark.parametrize(
+    ("environ", "said", "expected"),
+    [
+        ([OTHERS + MARK + b"\0"], [stat()], True),
+        ([OTHERS], [stat(session=LEADER)], True),
+        ([OTHERS], [stat()], False),
+        ([b""], [stat(env=(0, 0), flags=EXITING)], True),  # whose it was nobody can tell: it is waited for
+        ([b""], [stat(env=(100, 100))], False),
+        ([b"", b"", MARK + b"\0"], [stat(env=(0, 0)), stat()], True),
+        ([b"", OTHERS], [stat(env=(0, 0)), stat()], False),
+    ],
+    ids=["marked", "of the session", "a stranger", "exits", "without any", "in an exec", "a stranger's exec"],
+)
+def test_who_belongs_to_what_has_ended(
+    proc: tuple[dict[str, list[bytes]], Of], environ: list[bytes], said: list[bytes], expected: bool
+) -> None:
+    files, belongs = proc
+    files |= {"/proc/1/environ": list(environ), "/proc/1/stat": list(said)}
+    assert belongs(1, LEADER) is expected
