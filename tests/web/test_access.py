@@ -123,8 +123,8 @@ async def test_a_producer_may_delete_and_not_retry(someone: As) -> None:
     await seen.press("Delete")
     await seen.agree("Delete")
     await seen.state("lab-1", "deleted")
-    offered = await seen.offered("#/failed?open=exit_code")
-    assert "Delete all of exit_code" in offered
+    offered = await seen.offered("#/failed?open=exit")
+    assert "Delete all of exit" in offered
     assert all(words.startswith("Delete ") for words in offered), offered
 
 
