@@ -24,10 +24,11 @@ class Bell:
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
-    async def wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
+    def wait(self) -> asyncio.Future[None]:
+        """Of the next ring after this call, whenever it is awaited."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        await waiter
+        return waiter
 
     def ring(self) -> None:
         if self._waiters:
