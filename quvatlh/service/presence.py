@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from quvatlh.core import commands as c
@@ -47,6 +47,8 @@ class Presence:
     """A Hearer, and a duty of the master (`run`)."""
 
     def __init__(self, log: Log, peers: Peers, door: Door, state: State, clock: Clock) -> None:
+        self.on_room: Callable[[], None] = lambda: None
+        """A worker takes again, or more than before, and no entry tells of it."""
         self._log = log
         self._door = door
         self._state = state
@@ -103,8 +105,11 @@ class Presence:
         view = self.workers().get(beat.worker)
         if view is None or view.session != beat.session or not self._is_proved(beat):
             return asks.BeatAnswer(known=False)
+        has_room = self._is_silent(beat.session) or beat.surplus_slots < self.surplus_slots(beat.session)
         self._heard[beat.session] = arrived
         self._surplus[beat.session] = beat.surplus_slots
+        if has_room:
+            self.on_room()
         if view.state == "lost":
             self._wake.set()
         foreign = [token for token, session in self._condemned.items() if session == beat.session]
