@@ -27,6 +27,7 @@ class Bell:
     def wait(self) -> asyncio.Future[None]:
         """Of the next ring after this call, whenever it is awaited."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters = [each for each in self._waiters if not each.done()]  # who gave up waits no more
         self._waiters.append(waiter)
         return waiter
 
