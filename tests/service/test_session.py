@@ -484,6 +484,25 @@ async def test_slots_of_what_was_taken_away_are_used_again_once_it_has_ended(tmp
         await stand.until_state(task, "running")
 
 
+async def test_a_word_that_comes_while_the_one_before_it_is_told_is_told_too(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        _, action = await running(stand)
+        seat, token = stand.node.worker.session._seat, int(action[1:])
+        report, told = seat.report, asyncio.Event()
+
+        async def slow(said: Any, deadline_s: float) -> None:
+            if isinstance(said, c.Progress) and not told.is_set():
+                told.set()
+                stand.node.worker._reports.said(token, "done", 100)
+            await report(said, deadline_s)
+
+        seat.report = slow  # type: ignore[assignment, method-assign]
+        stand.node.worker._reports.said(token, "half of it", 50)
+        await told.wait()
+        sql = "SELECT progress FROM live WHERE token = ?"
+        await stand.until(lambda: "100" in (stand.machine.db.execute(sql, (token,)).fetchone()[0] or ""))
+
+
 # --- whom tasks have killed ---
 
 
