@@ -24,10 +24,12 @@ class Bell:
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
-    async def wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
+    def wait(self) -> asyncio.Future[None]:
+        """Of the next ring after this call, whenever it is awaited."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters = [each for each in self._waiters if not each.done()]  # who gave up waits no more
         self._waiters.append(waiter)
-        await waiter
+        return waiter
 
     def ring(self) -> None:
         if self._waiters:

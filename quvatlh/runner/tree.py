@@ -163,13 +163,16 @@ def _marked(pid: int) -> str | None:
 
 def _environment(pid: int) -> bytes:
     """What a process was started with. In the middle of an exec, as its parent goes on already, it seems to have none, and
-    only the end of its place in memory, 0, tells that from one that has none; of one that is exiting it is gone."""
+    only the end of its place in memory, 0, tells that from one that has none; of one that is exiting it is gone. What has a
+    place and is not to be read there was put out of sight: nobody waits for that."""
     until_s = time.monotonic() + _EXEC_WAIT_S
-    while not (found := _read(f"/proc/{pid}/environ")) and time.monotonic() < until_s:
+    in_exec = True
+    while not (found := _read(f"/proc/{pid}/environ")) and in_exec and time.monotonic() < until_s:
         fields = _stat(pid)
         if fields is None or fields[_STAT_STATE] in b"ZX" or int(fields[_STAT_FLAGS]) & _PF_EXITING:
             break
-        if fields[_STAT_ENV_END] == b"0":
+        in_exec = fields[_STAT_ENV_END] == b"0"
+        if in_exec:
             time.sleep(0.001)
         elif fields[_STAT_ENV_START] == fields[_STAT_ENV_END]:
             break

@@ -43,7 +43,7 @@ ALARM_S_MIN: Final = 0.001
 """What is left of a time may be less than a tick of the loop's clock, again and again."""
 AGAIN_S: Final = 0.05
 SILENT_AGAIN_S: Final = 0.1
-"""A beat wakes nobody: so often a worker that has missed some is looked at again."""
+"""A beat of a worker that has missed a few wakes nobody: so often it is looked at again."""
 LONG_MS: Final = 50.0
 """A queue whose tasks run longer is never fed ahead."""
 
@@ -98,7 +98,7 @@ class Auction:
         self._proposals: set[asyncio.Task[None]] = set()
         self._later_s: float | None = None
         self.at_once = AtOnce(state, presence, pace, clock, self._under_way, self._choose)
-        self.at_once.on_done = book.on_news = pulls.on_news = self._wake.set
+        self.at_once.on_done = book.on_news = pulls.on_news = presence.on_room = self._wake.set
 
     # --- a Hearer ---
 

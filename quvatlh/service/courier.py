@@ -75,6 +75,7 @@ class Courier:
         request = webrequests.asked(errand.request)
         run = asyncio.get_running_loop().create_task(self._run(errand, request), name=f"errand {errand.action_id}")
         self._under_way[errand.action_id] = run
+        run.add_done_callback(lambda done: self._over(errand, done))
 
     def stop(self, action_id: str) -> None:
         """At once: nobody can be asked to come to an end. Of others it knows nothing."""
@@ -107,6 +108,15 @@ class Courier:
                 raise
             error = RunError("stopped", "it was stopped")
         self._tell_finished(errand, began_ms, answer, error)
+
+    def _over(self, errand: Errand, run: asyncio.Task[None]) -> None:
+        """Its end is told in any case: also of one that was stopped before its first step, or that broke."""
+        if self._under_way.get(errand.action_id) is not run:
+            return
+        if not run.cancelled():
+            self._tell_finished(errand, None, None, RunError("resources", f"it broke: {run.exception()!r}"))
+        elif errand.action_id in self._stopped:
+            self._tell_finished(errand, None, None, RunError("stopped", "it was stopped"))
 
     async def _send(self, errand: Errand, request: WebRequest) -> tuple[Incoming | None, RunError | None]:
         """Until its lease is over."""

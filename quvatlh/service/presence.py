@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from quvatlh.core import commands as c
@@ -47,6 +47,8 @@ class Presence:
     """A Hearer, and a duty of the master (`run`)."""
 
     def __init__(self, log: Log, peers: Peers, door: Door, state: State, clock: Clock) -> None:
+        self.on_room: Callable[[], None] = lambda: None
+        """A worker takes again, or more than before, and no entry tells of it."""
         self._log = log
         self._door = door
         self._state = state
@@ -103,8 +105,11 @@ class Presence:
         view = self.workers().get(beat.worker)
         if view is None or view.session != beat.session or not self._is_proved(beat):
             return asks.BeatAnswer(known=False)
+        has_room = self._is_silent(beat.session) or beat.surplus_slots < self.surplus_slots(beat.session)
         self._heard[beat.session] = arrived
         self._surplus[beat.session] = beat.surplus_slots
+        if has_room:
+            self.on_room()
         if view.state == "lost":
             self._wake.set()
         foreign = [token for token, session in self._condemned.items() if session == beat.session]
@@ -162,7 +167,7 @@ class Presence:
                 self._workers = None
                 self._proofs.clear()
                 self._wake.set()
-                if event.kind == "session.opened":
+                if event.kind == "session.opened" and self._acting:
                     self._heard[(event.more or {}).get("session", "")] = self._clock.boot()
             elif event.kind == "task.claimed":
                 self._claimed(event.worker, event.token, (event.more or {}).get("lease_ms", 0))
@@ -213,6 +218,7 @@ class Presence:
         """Propose what follows from the silence so far; seconds until there may be more, None: until something is heard."""
         live = live_actions(self._state.db)
         self._renewed = {each.token: self._last_of(each) for each in live if is_pull(each.session)}
+        self._forget_sessions(live)
         for command in (*self._lost(live), *self._changes(live)):
             await self._door.propose(command, PROPOSE_S)
         now = self._clock.boot()
@@ -223,6 +229,13 @@ class Presence:
             if view.session is not None and view.state != "lost"
         ]
         return None if not ends else max(LOOK_S, min(ends))
+
+    def _forget_sessions(self, live: list[LiveRow]) -> None:
+        """A pull worker that claims now and then has a new one each time."""
+        known = {view.session for view in self.workers().values()} | {each.session for each in live}
+        for session in self._heard.keys() - known:
+            del self._heard[session]
+            self._surplus.pop(session, None)
 
     def _lost(self, live: list[LiveRow]) -> list[c.AnyCommand]:
         """Proposed again until they are decided, also when a beat has come meanwhile."""

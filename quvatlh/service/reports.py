@@ -202,10 +202,12 @@ class Reports:
             self.on_settled(tokens)
 
     async def _clear(self, command: Report, waiting: dict[int, Any], tokens: Sequence[int]) -> bool:
-        """Said and answered, it need not be said again."""
+        """Said and answered, it need not be said again, unless there is a newer word by then."""
+        said = {token: waiting.get(token) for token in tokens}
         done = await self._say(command)
-        for token in tokens if done else ():
-            waiting.pop(token, None)
+        for token, word in said.items() if done else ():
+            if waiting.get(token) is word:
+                waiting.pop(token, None)
         return done
 
     async def _say(self, command: Report) -> bool:

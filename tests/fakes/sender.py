@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from quvatlh.ports import Incoming, Outgoing, SendFault
+from quvatlh.ports import Incoming, Outgoing
 
 
 def answer(status: int = 200, body: bytes = b"", **headers: str) -> Incoming:
@@ -16,7 +16,7 @@ def answer(status: int = 200, body: bytes = b"", **headers: str) -> Incoming:
 class FakeSender:
     def __init__(self) -> None:
         self.sent: list[Outgoing] = []
-        self.answers: deque[Incoming | SendFault | ValueError] = deque()
+        self.answers: deque[Incoming | Exception] = deque()
         """One after the other; after the last a plain yes."""
         self.gate = asyncio.Event()
         self.gate.set()

@@ -57,3 +57,10 @@ def test_who_belongs_to_what_has_ended(
     files, belongs = proc
     files |= {"/proc/1/environ": list(environ), "/proc/1/stat": list(said)}
     assert belongs(1, LEADER) is expected
+
+
+def test_nobody_waits_for_an_environment_that_was_put_out_of_sight(proc: tuple[dict[str, list[bytes]], Of]) -> None:
+    files, belongs = proc
+    files |= {"/proc/1/environ": 9 * [b""], "/proc/1/stat": [stat()]}
+    assert not belongs(1, LEADER)
+    assert len(files["/proc/1/environ"]) > 1, "it was looked at again and again"

@@ -10,6 +10,7 @@ import pytest
 from quvatlh.core.work import Work
 from quvatlh.ports import ActionSpec
 from quvatlh.runner import wire
+from quvatlh.runner.capture import Bell
 from quvatlh.runner.carriers import Carrier
 from quvatlh.runner.executor import keeper as keepers
 from quvatlh.runner.executor.keeper import Keeper
@@ -31,7 +32,7 @@ class Wire:
     def send(self, kind: str, *rest: Any) -> None:
         if kind == "finished":
             self.said.append((kind, wire.finished_in(rest[0]).action_id))
-        elif kind == "started":
+        elif kind in {"started", "more"}:
             self.said.append((kind, rest[0]))
 
     def close(self) -> None: ...
@@ -102,3 +103,25 @@ async def test_a_daemon_that_comes_anew_is_told_nothing_twice() -> None:
     keeper.take(cast(wire.Link, newer))
     runner.end("b")
     assert await newer.until(2) == [("finished", "b"), ("started", "c")]
+
+
+class Silent:
+    """A run that has written nothing."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+
+    def written(self) -> tuple[int, int]:
+        return 0, 0
+
+
+async def test_what_is_written_in_the_moment_somebody_asks_for_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, runner, link = kept()
+    run = Silent()
+    monkeypatch.setattr(runner, "run_of", lambda _: run, raising=False)
+    for _ in range(2):
+        keeper.heard(cast(wire.Link, link), ("watch", "a", 0, 0))
+        run.bell.ring()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert [each for each in link.said if each[0] == "more"] == 2 * [("more", "a")]

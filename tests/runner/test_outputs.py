@@ -13,6 +13,7 @@ import pytest
 
 from quvatlh.ports import OutputChunk
 from quvatlh.runner import outputs
+from quvatlh.runner.capture import Bell
 from quvatlh.runner.outputs import StreamWriter
 from quvatlh.runner.settings import CHUNK_BYTES, OUTPUT_BYTES_MIN, TAIL_BYTES
 from quvatlh.runner.tail import Tail, clean, share
@@ -165,3 +166,14 @@ def test_nothing_is_read_at_an_offset_that_no_file_system_can_seek_to(tmp_path: 
     assert outputs.read(str(tmp_path), "stdout", 2**62) == (2**62, b"")
     assert outputs.read(str(tmp_path), "stdout", 5) == (5, b"")
     assert outputs.read(str(tmp_path), "stdout", 4) == (4, b"o")
+
+
+async def test_who_gave_up_waiting_for_more_is_forgotten_though_nothing_more_comes() -> None:
+    bell = Bell()
+    last = bell.wait()
+    for _ in range(9):
+        last.cancel()
+        last = bell.wait()
+    assert bell._waiters == [last]
+    bell.ring()
+    await last

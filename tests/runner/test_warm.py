@@ -153,6 +153,7 @@ async def wild(calls: Calls) -> Calls:
         ("half", "crash", "its process ended with exit status 1, before the task did"),
         ("stranger", "protocol", 'answered what it was not asked: "nobody\'s"'),
         ("wrong", "protocol", "wrote what is no message to its protocol channel"),
+        ("timeless", "protocol", "wrote what is no message to its protocol channel"),
         ("nan", "protocol", "wrote what is no message to its protocol channel"),
         ("endless", "protocol", "wrote a line that does not end"),
     ],

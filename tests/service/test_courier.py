@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from quvatlh.ports import SendFault
+from quvatlh.service.courier import Errand
 from quvatlh.service.pool import Turn
 from tests.fakes.sender import FakeSender, answer
 from tests.service.stand import Stand, asked, one
@@ -176,6 +177,33 @@ async def test_one_that_is_killed_is_broken_off(tmp_path: Path) -> None:
         await stand.pool.act(asked(), Turn("kill"), [task])
         await stand.until(lambda: sender.under_way == 0 and not stand.live())
         assert stand.peek(task) == "failed"
+
+
+async def test_one_that_is_stopped_in_the_moment_it_begins_ends_too(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        begin = stand.node.worker.send
+        begun: list[str] = []
+
+        def start(errand: Errand) -> None:
+            assert begin is not None
+            begin(errand)
+            begun.append(errand.action_id)
+            if len(begun) == 1:
+                stand.node.worker._executor.stop(errand.action_id)
+
+        stand.node.worker.send = start
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "succeeded")
+        assert (len(begun), len(sender.sent)) == (2, 1)
+
+
+async def test_one_whose_sender_breaks_ends_and_says_so(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.append(RuntimeError("no more of it"))
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "retrying")
+        error = (await get(stand, task))["error"]
+        assert error == {"code": "resources", "text": "it broke: RuntimeError('no more of it')"}
 
 
 async def test_one_whose_lease_is_over_is_broken_off(tmp_path: Path) -> None:

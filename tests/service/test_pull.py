@@ -12,6 +12,7 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core.model import QueueSettings, Rate
 from quvatlh.service.pool import Call, Principal, Rejected, Unavailable
+from quvatlh.service.presence import PULL_SILENT_S
 from quvatlh.service.pullasks import Report, Verb
 from quvatlh.service.pullpool import Wanted
 from tests.service.bidding import POLICY
@@ -452,3 +453,16 @@ async def test_explain_says_what_pull_workers_would_take(tmp_path: Path) -> None
         assert await verdict("wide") == ("slots", "needs 4, its claim that waits is for 3")
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_sessions_that_are_over_are_not_remembered(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        for _ in range(3):
+            await stand.add(work=PULL)
+            (action,) = await claim(stand)
+            assert await say(stand, "finish", action) == [""]
+            stand.clock.advance(PULL_SILENT_S + 1)
+            await stand.node.presence._look()
+            assert stand.machine.db.execute("SELECT session FROM worker WHERE name = 'w'").fetchone() == (None,)
+        await stand.node.presence._look()
+        assert not stand.node.presence._heard

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from quvatlh.core import commands as c
 from quvatlh.core import limits
@@ -455,6 +456,51 @@ async def test_a_worker_silent_for_longer_than_a_tasks_lease_gets_none_of_it(tmp
         assert (record["state"], record["attempts"]) == ("pending", 0)
         await stand.node.session.beat()
         await stand.until_state(short, "running")
+
+
+async def test_a_worker_that_is_heard_just_before_it_would_be_lost_gets_what_waits(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        await stand.node.tree.stop("session")
+        await stand.node.tree.stop("presence")
+        stand.clock.advance(SILENT_S + ELECTION_S + 0.1)
+        task = await stand.add()
+        await asyncio.sleep(0.01)
+        assert stand.peek(task) == "pending"
+        await stand.node.session.beat()
+        await stand.node.presence._look()
+        await stand.until_state(task, "running")
+
+
+async def test_slots_of_what_was_taken_away_are_used_again_once_it_has_ended(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await stand.working()
+        await stand.node.tree.stop("session")
+        stand.node.presence.beat(structs.replace(own_beat(stand), surplus_slots=1))
+        task = await stand.add()
+        await asyncio.sleep(0.01)
+        assert stand.peek(task) == "pending"
+        await stand.node.session.beat()
+        await stand.until_state(task, "running")
+
+
+async def test_a_word_that_comes_while_the_one_before_it_is_told_is_told_too(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        _, action = await running(stand)
+        seat, token = stand.node.worker.session._seat, int(action[1:])
+        report, told = seat.report, asyncio.Event()
+
+        async def slow(said: Any, deadline_s: float) -> None:
+            if isinstance(said, c.Progress) and not told.is_set():
+                told.set()
+                stand.node.worker._reports.said(token, "done", 100)
+            await report(said, deadline_s)
+
+        seat.report = slow  # type: ignore[assignment, method-assign]
+        stand.node.worker._reports.said(token, "half of it", 50)
+        await told.wait()
+        sql = "SELECT progress FROM live WHERE token = ?"
+        await stand.until(lambda: "100" in (stand.machine.db.execute(sql, (token,)).fetchone()[0] or ""))
 
 
 # --- whom tasks have killed ---

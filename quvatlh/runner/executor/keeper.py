@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, ActionStarted, Clock, HeldAction, Life, RunError
 from quvatlh.runner import wire
-from quvatlh.runner.capture import Bell
 from quvatlh.runner.carriers import Carrier
 
 LOOK_S_MAX: Final = 0.25
@@ -287,12 +286,12 @@ class Keeper:
             asked = action_id in self._watched
             self._watched[action_id] = link
             if not asked:
-                self._spawn(self._say_more(run.bell, action_id))
+                self._spawn(self._say_more(run.bell.wait(), action_id))
 
-    async def _say_more(self, bell: Bell, action_id: str) -> None:
+    async def _say_more(self, rung: asyncio.Future[None], action_id: str) -> None:
         """To the newest connection; one waits for all who look."""
         try:
-            await bell.wait()
+            await rung
         finally:
             link = self._watched.pop(action_id)
         link.send("more", action_id)

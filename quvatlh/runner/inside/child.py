@@ -112,9 +112,7 @@ class Child:
             elif self._alone is not None and self._alone.action == name:
                 self._alone.stopping = True
             elif name in self._sharing:
-                context, running = self._sharing[name]
-                context.stopping = True
-                running.cancel()
+                self._cancel(*self._sharing[name])
             else:
                 self._unwanted.add(name)
         elif message["type"] == "recall" and self._alone is not None:
@@ -283,6 +281,14 @@ class Child:
         running = asyncio.get_running_loop().create_task(self._follow(context, awaitable))
         task.running.reset(mark)
         self._sharing[context.action] = context, running
+        if context.action in self._unwanted:
+            self._cancel(context, running)
+
+    @staticmethod
+    def _cancel(context: Any, running: asyncio.Task[None]) -> None:
+        """Not before its first step: it would have none, and nobody would hear of its end."""
+        context.stopping = True
+        running.get_loop().call_soon_threadsafe(running.cancel)
 
     async def _follow(self, context: Any, awaitable: Any) -> None:
         try:

@@ -251,8 +251,9 @@ def belongs(pid: int, leader: int, mark: bytes) -> bool:
 
 def environment(pid: int) -> bytes:
     """Empty for a moment while a process becomes another program, though its parent goes on already: then the end of its
-    place in memory is 0. Empty for good when it exits."""
+    place in memory is 0. Empty for good when it exits, and when it has put that place out of sight."""
     until_s = time.monotonic() + EXEC_WAIT_S
+    in_exec = True
     while True:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
@@ -260,9 +261,10 @@ def environment(pid: int) -> bytes:
         except PermissionError:
             return b""
         fields = stat(pid)
-        if found or fields[0] in b"ZX" or int(fields[6]) & EXITING or time.monotonic() >= until_s:
+        if found or fields[0] in b"ZX" or int(fields[6]) & EXITING or not in_exec or time.monotonic() >= until_s:
             return found
-        if fields[48] == b"0":
+        in_exec = fields[48] == b"0"
+        if in_exec:
             time.sleep(0.001)
         elif fields[47] == fields[48]:
             return found

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from quvatlh.core.model import TimeMs
 from quvatlh.ports import ActionSpec
 
 VERSION: Final = 1
@@ -40,8 +41,8 @@ class Said(msgspec.Struct):
     id: str = ""
     version: int = 0
     value: msgspec.Raw = msgspec.Raw()
-    began: int = 0
-    """By its clock, in milliseconds; 0: when it was sent."""
+    began: TimeMs = 0
+    """By its clock; 0: when it was sent."""
     ms: float | None = None
     """How long it ran."""
     drained: int = 0
