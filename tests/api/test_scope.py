@@ -192,7 +192,19 @@ async def test_queue_limit_sets_a_queue_so_a_producer_may_not(door: Door) -> Non
     answer = await door.as_("pat", "POST", "/v1/events", add(queue="q", queue_limit=3))
     assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "tasks[0].queue_limit")
     assert "role operator" in answer.json["errors"][0]["message"]
-    assert (await door.as_("ann", "POST", "/v1/events", add(queue="mail", group="a", queue_limit=3))).status == 201
+    await door.token("oda", "operator", ("mail*",))
+    assert (await door.as_("oda", "POST", "/v1/events", add(queue="mail", group="a", queue_limit=3))).status == 201
+
+
+async def test_queue_limit_sets_a_queue_so_it_is_not_for_who_has_some_groups_of_it(door: Door) -> None:
+    """As with PATCH of the queue: the tasks of other groups wait by the same limit."""
+    limited = {"queue": "mail", "group": "a", "queue_limit": 0}
+    answer = await door.as_("ann", "POST", "/v1/events", add(**limited))
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "tasks[0].queue_limit")
+    schedule = {"every": "1h", "task": {"work": WORK, **limited}}
+    answer = await door.as_("ann", "PUT", "/v1/schedules/s", schedule)
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "task.queue_limit")
+    assert (await door.get("eve", "/v1/queues/mail"))["limit"] is None
 
 
 VERBS = [
