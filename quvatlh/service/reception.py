@@ -166,14 +166,21 @@ class Guest:
         await seat.offer(offers)
 
     async def _looked(self, seat: NodeSeat, _nothing: None) -> Look:
+        """A look holds payloads, of the queues of whoever has this name."""
+        if not self._session:
+            raise _not_proved()
         return await seat.look()
 
     async def _listed(self, seat: NodeSeat, tokens: Sequence[int]) -> tuple[int, ...]:
+        if not self._session:
+            raise _not_proved()
         return tuple(await seat.listed(tokens))
 
     async def _opened(self, seat: NodeSeat, wish: asks.Open) -> int:
         if wish.worker != self._worker:
             raise _not_proved()
+        if not wish.worker.isprintable() or "/" in wish.worker:  # it stands in addresses, headers and lines of logs
+            raise Refused("a worker's name must hold neither control characters nor '/'", "invalid")
         queues = narrowed(wish.facts.queues, self._bounds)
         if not queues:
             raise Refused(f"its token is for tasks of {', '.join(self._bounds) or 'no queue'}", "forbidden")
@@ -263,20 +270,27 @@ class Guest:
     # --- a crew.Member ---
 
     async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
-        answer: asks.OutputAnswer = await self.link.call("output", ask, ask.wait_s + ANSWER_S)
+        answer: asks.OutputAnswer = await self._ask("output", ask, ask.wait_s + ANSWER_S)
         return answer
 
     async def result(self, ask: asks.ResultAsk) -> asks.ResultAnswer:
-        answer: asks.ResultAnswer = await self.link.call("result", ask, ANSWER_S)
+        answer: asks.ResultAnswer = await self._ask("result", ask, ANSWER_S)
         return answer
 
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
-        answer: asks.JudgeAnswer = await self.link.call("judge", ask, JUDGE_S)
+        answer: asks.JudgeAnswer = await self._ask("judge", ask, JUDGE_S)
         return answer
 
     async def reload(self, ask: asks.ReloadAsk) -> asks.ReloadAnswer:
-        answer: asks.ReloadAnswer = await self.link.call("reload", ask, ANSWER_S)
+        answer: asks.ReloadAnswer = await self._ask("reload", ask, ANSWER_S)
         return answer
+
+    async def _ask(self, kind: str, ask: object, deadline_s: float) -> Any:
+        """Whatever a worker answers that is no answer, it has none."""
+        try:
+            return await self.link.call(kind, ask, deadline_s)
+        except (Refusal, asks.Unreadable) as error:
+            raise Refused(f"worker {self._worker} answered to {kind}: {error}") from None
 
 
 def check_work(call: Call) -> None:

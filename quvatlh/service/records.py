@@ -139,11 +139,15 @@ def _result(view: TaskView) -> Any:
 
 
 def _value(result: bytes | None) -> Any:
+    """What a worker of another make calls JSON and is none, or is nested deeper than can be read, is bytes."""
     if result is None:
         return None
     if result[:1] == RAW_RESULT:
         return result[1:]
-    return msgspec.json.decode(result)
+    try:
+        return msgspec.json.decode(result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return result
 
 
 def _error(code: str | None, text: str | None) -> Json | None:
