@@ -7,7 +7,7 @@ that can, the later one has the seat. Reports are taken of that session alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from quvatlh.core.scopes import narrowed
 from quvatlh.ports import Log, LogError, Refused
 from quvatlh.service import asks
 from quvatlh.service.crew import Crew
+from quvatlh.service.depths import is_deeper
 from quvatlh.service.door import Door, Refusal
 from quvatlh.service.outputs import ANSWER_S
 from quvatlh.service.pool import Call, Rejected, Unavailable
@@ -36,6 +37,8 @@ JUDGE_S: Final = 1.0
 PATCH_S: Final = 5.0
 REPORT_S: Final = 5.0
 """So long a report may take; the worker waits a little longer."""
+LEVELS_MAX: Final = 64
+"""Of facts and announcements, as of all JSON that comes in."""
 BOUNDS: Final = "token_queues"
 """Among a worker's facts: the queues of the token that it connected with, where those are not all."""
 MAY_WORK: Final = frozenset({"admin", "worker"})
@@ -158,6 +161,8 @@ class Guest:
             own = report.session == self._session
         if not own:
             raise _not_proved()
+        if any(is_deeper(table, LEVELS_MAX) for table in _tables(report)):
+            raise Refused(f"what is announced is nested deeper than {LEVELS_MAX} levels", "invalid")
         await seat.report(report, REPORT_S)
 
     async def _offered(self, seat: NodeSeat, offers: asks.Offers) -> None:
@@ -181,6 +186,8 @@ class Guest:
             raise _not_proved()
         if not wish.worker.isprintable() or "/" in wish.worker:  # it stands in addresses, headers and lines of logs
             raise Refused("a worker's name must hold neither control characters nor '/'", "invalid")
+        if is_deeper(wish.facts.facts, LEVELS_MAX):
+            raise Refused(f"a worker's facts must not be nested deeper than {LEVELS_MAX} levels", "invalid")
         queues = narrowed(wish.facts.queues, self._bounds)
         if not queues:
             raise Refused(f"its token is for tasks of {', '.join(self._bounds) or 'no queue'}", "forbidden")
@@ -305,6 +312,14 @@ def check_work(call: Call) -> None:
 def _widens(changes: c.WorkerChanges) -> bool:
     """What a worker may have from its token, a person or its start alone."""
     return changes.queues is not UNSET or changes.facts is not UNSET
+
+
+def _tables(report: Any) -> Iterator[object]:
+    """What is kept as it was said."""
+    if isinstance(report, c.Start):
+        yield from (each.announcement for each in report.reports)
+    elif isinstance(report, c.Announce):
+        yield report.table
 
 
 def _not_proved() -> Refused:

@@ -165,7 +165,7 @@ async def test_a_worker_has_a_name_that_can_stand_in_a_header(tmp_path: Path, na
         await asyncio.gather(running, served)
 
 
-@pytest.mark.parametrize("result", [b"{", b'"\xff"', b"[" * 100_000])
+@pytest.mark.parametrize("result", [b"{", b'"\xff"', b"[" * 100_000, b"[" * 300 + b"]" * 300])
 async def test_a_worker_that_returns_no_json_spoils_no_list(tmp_path: Path, result: bytes) -> None:
     async with one(tmp_path, slots=0) as stand:
         link, running, served = _greeted(stand, "w1")
@@ -178,6 +178,29 @@ async def test_a_worker_that_returns_no_json_spoils_no_list(tmp_path: Path, resu
         await link.call("report", c.Finish("s1", (end,)), 2)
         assert (await stand.pool.task(asked(), task))["result_base64"] == base64.b64encode(result).decode()
         assert await stand.pool.result(asked(), task) == result
+        link.hang_up()
+        await asyncio.gather(running, served)
+
+
+async def test_nothing_that_a_worker_says_is_nested_too_deep_to_be_told_on(tmp_path: Path) -> None:
+    deep: Any = {}
+    for _ in range(100):
+        deep = {"a": [deep]}
+    async with one(tmp_path, slots=0) as stand:
+        link, running, served = _greeted(stand, "w1")
+        facts = WorkerFacts("w1", "worker", slots=1, adapters=("command",), queues=("mail",), facts=deep)
+        wish = asks.Open("w1", "s1", b"h" * 32, "d", facts)
+        with pytest.raises(Refused, match="nested deeper than 64"):
+            await link.call("open", wish, 2)
+        await link.call("open", structs.replace(wish, facts=structs.replace(facts, facts={"a": [1]})), 2)
+        task = await stand.add(queue="mail")
+        await stand.until_state(task, "claimed")
+        ((token, _),) = stand.live()
+        for report in (c.Start("s1", (c.Started(token, 1, deep),)), c.Announce("s1", token, deep)):
+            with pytest.raises(Refused, match="nested deeper than 64"):
+                await link.call("report", report, 2)
+        await link.call("report", c.Start("s1", (c.Started(token, 1, {"a": [1]}),)), 2)
+        assert [each["data"] for each in await stand.pool.announcements(asked(), None)] == [{"a": [1]}]
         link.hang_up()
         await asyncio.gather(running, served)
 
