@@ -7,6 +7,7 @@ that can, the later one has the seat. Reports are taken of that session alone.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from msgspec import UNSET, structs
 
 from quvatlh.core import commands as c
 from quvatlh.core.model import WorkerFacts
-from quvatlh.core.queries import workers
+from quvatlh.core.queries import get_session, workers
 from quvatlh.core.scopes import narrowed
 from quvatlh.ports import Log, LogError, Refused
 from quvatlh.service import asks
@@ -193,6 +194,9 @@ class Guest:
             raise Refused(f"its token is for tasks of {', '.join(self._bounds) or 'no queue'}", "forbidden")
         facts = structs.replace(wish.facts, role="worker", queues=queues, facts=self._told_of(wish.facts))
         floor = await seat.open(structs.replace(wish, facts=facts))
+        found = get_session(self._reception.state.db, wish.session)
+        if found is None or not hmac.compare_digest(found.secret_hash, wish.secret_hash):
+            raise _not_proved()  # it was opened before, by who has its secret
         self._prove(seat, wish.session)
         return floor
 

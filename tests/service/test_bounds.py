@@ -153,6 +153,23 @@ async def test_whoever_only_has_the_name_of_a_worker_sees_nothing_of_what_it_may
             await asyncio.gather(running, served)
 
 
+async def test_a_session_is_not_of_whoever_knows_its_name(tmp_path: Path) -> None:
+    """It stands in logs. To open it again is answered as before, and proves nothing."""
+    async with one(tmp_path, slots=0) as stand, posted(Field(stand), stand.clock) as post:
+        await post.working()
+        task = await stand.add(queue="images")
+        await stand.until_state(task, "running")
+        session = post.outpost.workplace.session.id or ""
+        link, running, served = _greeted(stand, "w1")
+        facts = WorkerFacts("w1", "worker", slots=1, queues=("mail",))
+        with pytest.raises(Refused, match="not this connection's"):
+            await link.call("open", asks.Open("w1", session, b"h" * 32, "d", facts), 2)
+        with pytest.raises(Refused, match="not this connection's"):
+            await link.call("report", c.EndSession(session), 2)
+        link.hang_up()
+        await asyncio.gather(running, served)
+
+
 @pytest.mark.parametrize("name", ["w\r\nSet-Cookie: a=b", "a/b", "\x1b[2J"])
 async def test_a_worker_has_a_name_that_can_stand_in_a_header(tmp_path: Path, name: str) -> None:
     async with one(tmp_path, slots=0) as stand:
