@@ -190,8 +190,8 @@ async def test_a_worker_that_returns_no_json_spoils_no_list(tmp_path: Path, resu
         await link.call("open", asks.Open("w1", "s1", b"h" * 32, "d", facts), 2)
         task = await stand.add(queue="mail")
         await stand.until_state(task, "claimed")
-        (row,) = stand.machine.db.execute("SELECT token, task FROM live").fetchall()
-        end = c.End(*row, detail=c.EndDetail(result=result))
+        ((token, seq),) = stand.machine.db.execute("SELECT token, task FROM live").fetchall()
+        end = c.End(token, seq, detail=c.EndDetail(result=result))
         await link.call("report", c.Finish("s1", (end,)), 2)
         assert (await stand.pool.task(asked(), task))["result_base64"] == base64.b64encode(result).decode()
         assert await stand.pool.result(asked(), task) == result
