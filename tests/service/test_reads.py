@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
 from quvatlh.ports import ActionFinished, OutputChunk
 from quvatlh.service import tails
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
+from tests.fakes.executor import FakeExecutor
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -111,6 +113,27 @@ async def test_what_a_lost_action_wrote_is_still_with_its_owner(tmp_path: Path) 
         switchboard.heal()
         output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
         assert (await text(output.chunks), output.tail_only) == (b"so far", False)
+
+
+async def test_files_that_cannot_be_read_are_the_trouble_of_who_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where too many files are open, say. What the record has is told all the same."""
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with one(tmp_path) as stand:
+        monkeypatch.setattr(FakeExecutor, "result", fails)
+        monkeypatch.setattr("quvatlh.service.outputs.read", fails)
+        task = await stand.add()
+        await stand.until_state(task, "running")
+        output = await stand.pool.log(asked(), task, "stdout", None, follow=False)
+        assert (await text(output.chunks), output.tail_only) == (b"", True)
+        stand.process.answer("a1", result=LARGE)
+        await stand.until_state(task, "succeeded")
+        with pytest.raises(Rejected, match="cannot be asked now"):
+            await stand.pool.result(asked(), task)
 
 
 LARGE = b'{"file":"result.json","bytes":11,"worker":"two","path":"/somewhere"}'
