@@ -187,6 +187,8 @@ class Guest:
             raise _not_proved()
         if not wish.worker.isprintable() or "/" in wish.worker:  # it stands in addresses, headers and lines of logs
             raise Refused("a worker's name must hold neither control characters nor '/'", "invalid")
+        if self._is_of_a_node(wish.worker):
+            raise Refused(f"{wish.worker} is the name of a node's own worker", "conflict")
         if is_deeper(wish.facts.facts, LEVELS_MAX):
             raise Refused(f"a worker's facts must not be nested deeper than {LEVELS_MAX} levels", "invalid")
         queues = narrowed(wish.facts.queues, self._bounds)
@@ -199,6 +201,14 @@ class Guest:
             raise _not_proved()  # it was opened before, by who has its secret
         self._prove(seat, wish.session)
         return floor
+
+    def _is_of_a_node(self, name: str) -> bool:
+        """A node that is away must find its worker's name free when it comes back."""
+        state, membership = self._reception.state, self._reception.log.membership
+        found = workers(state.db, name) if state.is_open else []
+        if not found or membership is None or found[0].facts.role != "node":
+            return False
+        return membership.get(str(found[0].facts.facts.get("node_id"))) is not None
 
     async def _beaten(self, seat: NodeSeat, beat: asks.Beat) -> asks.BeatAnswer:
         if beat.worker != self._worker:

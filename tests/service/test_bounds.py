@@ -22,7 +22,7 @@ from quvatlh.service.pullpool import Wanted
 from quvatlh.service.wire import Do, Hello, Link
 from tests.fakes.judge import ALWAYS
 from tests.service.outposts import Cable, Field, posted
-from tests.service.stand import Stand, asked, one
+from tests.service.stand import Stand, asked, one, two
 
 PULL = {"pull": True}
 MAIL = Principal("hand", "worker", ("mail*",))
@@ -166,6 +166,20 @@ async def test_a_session_is_not_of_whoever_knows_its_name(tmp_path: Path) -> Non
             await link.call("open", asks.Open("w1", session, b"h" * 32, "d", facts), 2)
         with pytest.raises(Refused, match="not this connection's"):
             await link.call("report", c.EndSession(session), 2)
+        link.hang_up()
+        await asyncio.gather(running, served)
+
+
+async def test_the_name_of_a_node_that_is_away_is_kept_for_it(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        await follower.working()
+        switchboard.cut("n2")
+        master.clock.advance(60)
+        await master.until(lambda: master.node.presence.workers()[follower.name].session is None)
+        link, running, served = _greeted(master, follower.name)
+        wish = asks.Open(follower.name, "s1", b"h" * 32, "d", WorkerFacts(follower.name, "worker"))
+        with pytest.raises(Refused, match="name of a node's own worker"):
+            await link.call("open", wish, 2)
         link.hang_up()
         await asyncio.gather(running, served)
 
