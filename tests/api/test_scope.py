@@ -207,6 +207,21 @@ async def test_queue_limit_sets_a_queue_so_it_is_not_for_who_has_some_groups_of_
     assert (await door.get("eve", "/v1/queues/mail"))["limit"] is None
 
 
+async def test_no_program_runs_in_a_queue_out_of_scope_by_way_of_a_notice(door: Door) -> None:
+    """Workers may be told apart by queues, and those of _notify are others."""
+    place = {"queue": "mail", "group": "a"}
+    command, url = {"command": ["id"], "on": ["failed"]}, {"url": "https://example.org/"}
+    answer = await door.as_("ann", "POST", "/v1/events", add(**place, notify=command))
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "tasks[0].notify.command")
+    answer = await door.as_(
+        "ann", "PUT", "/v1/schedules/s", {"every": "1h", "task": {"work": WORK, **place, "notify": command}}
+    )
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "task.notify.command")
+    assert (await door.as_("ann", "POST", "/v1/events", add(**place, notify=url))).status == 201
+    await door.token("nat", "producer", ("mail*", "_notify"), ("a",))
+    assert (await door.as_("nat", "POST", "/v1/events", add(**place, notify=command))).status == 201
+
+
 VERBS = [
     ("/v1/tasks/delete", {}),
     ("/v1/tasks/kill", {}),
