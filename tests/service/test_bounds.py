@@ -170,6 +170,25 @@ async def test_a_session_is_not_of_whoever_knows_its_name(tmp_path: Path) -> Non
         await asyncio.gather(running, served)
 
 
+async def test_a_policy_is_not_tested_where_its_task_is_not_to_be_seen(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def look(kind: str, _value: object) -> asks.JudgeAnswer:
+        seen.append(kind)
+        return asks.JudgeAnswer((asks.Offer(0, "no_bid"),))
+
+    async with one(tmp_path, slots=0) as stand:
+        link, running, served = _greeted(stand, "w1", look)
+        await link.call("open", asks.Open("w1", "s1", b"h" * 32, "d", WorkerFacts("w1", "worker")), 2)
+        for queue, verdict in (("images", "not_asked"), ("mail-bulk", "no_bid")):
+            task = await stand.add(queue=queue)
+            (told,) = await stand.pool.test_policy(asked(), ALWAYS, task, "w1")
+            assert told["verdict"] == verdict
+        assert seen == ["judge"]
+        link.hang_up()
+        await asyncio.gather(running, served)
+
+
 async def test_the_name_of_a_node_that_is_away_is_kept_for_it(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, switchboard):
         await follower.working()
@@ -243,7 +262,8 @@ async def test_a_worker_that_answers_with_a_refusal_is_one_that_cannot_be_asked(
     async with one(tmp_path, slots=0) as stand:
         link, running, served = _greeted(stand, "w1", no)
         await link.call("open", asks.Open("w1", "s1", b"h" * 32, "d", WorkerFacts("w1", "worker")), 2)
-        (told,) = await stand.pool.test_policy(asked(), ALWAYS, {"spec": {"work": {"command": ["true"]}}}, "w1")
+        task = await stand.add(queue="mail")
+        (told,) = await stand.pool.test_policy(asked(), ALWAYS, task, "w1")
         assert (told["verdict"], told["text"][:24]) == ("not_asked", "worker w1 did not answer")
         with pytest.raises(Unavailable, match="cannot be asked now"):
             await stand.pool.reload_worker(asked(), "w1", None)
