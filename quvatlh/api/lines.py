@@ -52,7 +52,7 @@ class _Lines:
                 group.create_task(self._read(group))
                 group.create_task(self._settle())
                 group.create_task(self._write(response))
-        except* ConnectionError:
+        except* OSError:  # the client is gone, or there is no room for answers that he does not read
             self._exchange.cut_off()
         finally:
             self._spool.close()

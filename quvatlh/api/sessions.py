@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ import msgspec
 SECRET_BYTES: Final = 24
 SESSION_S: Final = 30 * 86_400
 SESSIONS_MAX: Final = 256
-"""The oldest one ends where another would be too many."""
+"""Where another would be too many, the oldest ends of the token that has most: none can log out all others."""
 LINK_S: Final = 600
 FIRST_LINK_S: Final = 3600
 """The link that a starting node prints may be found a little later."""
@@ -56,7 +56,7 @@ class Sessions:
         once = secrets.token_urlsafe(SECRET_BYTES)
         self._links[_hash(once)] = Entry(digest, self._now() + lives_s)
         while len(self._links) > LINKS_MAX:
-            self._links.popitem(last=False)
+            _drop_one(self._links)
         return f"/login?once={once}"
 
     def redeem(self, once: str) -> bytes | None:
@@ -73,7 +73,7 @@ class Sessions:
         for key in [key for key, entry in self._sessions.items() if entry.until <= now]:
             del self._sessions[key]
         while len(self._sessions) >= SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+            _drop_one(self._sessions)
         self._sessions[_hash(secret)] = Entry(digest, now + SESSION_S)
         self._write()
         return secret
@@ -97,6 +97,12 @@ class Sessions:
             with open(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(rows))
             os.rename(new, self._path)
+
+
+def _drop_one(entries: OrderedDict[str, Entry]) -> None:
+    """The oldest of whose token there are most."""
+    most = Counter(entry.digest for entry in entries.values()).most_common(1)[0][0]
+    del entries[next(key for key, entry in entries.items() if entry.digest == most)]
 
 
 def _read(path: str | None) -> list[tuple[str, Entry]]:

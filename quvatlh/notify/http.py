@@ -7,10 +7,10 @@ import re
 import socket
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
 
 from quvatlh.notify.addresses import Allowed
 from quvatlh.notify.signing import signed
@@ -36,13 +36,13 @@ class HttpSender:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Outgoing) -> Incoming:
-        self._check(request)
+        url = self._checked(request)
         headers = {"User-Agent": AGENT, **request.headers}
         if request.delivery is not None:
             headers |= signed(request.delivery, self._clock.wall_ms() // 1000, request.body, self._keys)
         try:
             async with asyncio.timeout(request.timeout_s):
-                return await self._ask(request, headers)
+                return await self._ask(request, url, headers)
         except TimeoutError:
             raise SendFault("timeout", f"no answer within {request.timeout_s:g} s") from None
         except aiohttp.ClientConnectorError as error:
@@ -56,21 +56,22 @@ class HttpSender:
         if self._session is not None:
             await self._session.close()
 
-    def _check(self, request: Outgoing) -> None:
-        parts = urlsplit(request.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+    def _checked(self, request: Outgoing) -> URL:
+        """As it will be asked: a host that is written in other digits or dots is judged by what becomes of it."""
+        url = URL(request.url)
+        host = url.raw_host
+        if url.scheme not in {"http", "https"} or not host:
             raise ValueError("the URL must be http or https, with a host")
         if _METHOD.fullmatch(request.method) is None:
             raise ValueError("the method must be a word in capital letters")
         # Names are judged when they are resolved; an address that stands in the URL is resolved by nobody.
-        if _is_address(parts.hostname) and not self._allowed.has(parts.hostname):
-            raise SendFault("forbidden", _not_allowed(parts.hostname))
+        if _is_address(host) and not self._allowed.has(host):
+            raise SendFault("forbidden", _not_allowed(host))
+        return url
 
-    async def _ask(self, request: Outgoing, headers: dict[str, str]) -> Incoming:
+    async def _ask(self, request: Outgoing, url: URL, headers: dict[str, str]) -> Incoming:
         session = self._open()
-        asked = session.request(
-            request.method, request.url, data=request.body or None, headers=headers, allow_redirects=False
-        )
+        asked = session.request(request.method, url, data=request.body or None, headers=headers, allow_redirects=False)
         async with asked as response:
             limit = request.answer_bytes_max
             body = await _body(response, BODY_BYTES_KEPT if limit is None else limit + 1)

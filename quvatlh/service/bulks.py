@@ -107,7 +107,11 @@ class Bulks:
         cursor: str | None = None
         seen = 0
         while True:
-            ids, cursor = await self._reads.matching_page(call, wanted, BATCH_MAX, cursor)
+            try:
+                ids, cursor = await self._reads.matching_page(call, wanted, BATCH_MAX, cursor)
+            except Unavailable:  # the state of this node is being replaced
+                await asyncio.sleep(AGAIN_S)
+                continue
             seen += len(ids)
             progress.matched = seen if cursor is None else max(progress.matched, seen)
             while ids:

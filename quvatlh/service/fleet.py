@@ -12,7 +12,7 @@ from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.model import TaskSpec
 from quvatlh.core.rejections import FieldError
-from quvatlh.core.scopes import narrowed
+from quvatlh.core.scopes import matches_any, narrowed
 from quvatlh.core.views import PolicyView, WorkerView
 from quvatlh.service import asks, policytask, records, scoping
 from quvatlh.service.answers import shown
@@ -97,8 +97,10 @@ class Fleet:
             views = [await self._worker(call, worker)]
         else:
             views = [view for view in await self._reads.read(call, queries.workers) if view.state != "lost"]
-        answers = await self._jury.ask_all(views, [question])
-        return [_verdict(view.name, answer) for view, answer in zip(views, answers, strict=True)]
+        queue = str(question.task["queue"])
+        asked = [view for view in views if matches_any(queue, _bounds(view))]
+        answers = dict(zip((view.name for view in asked), await self._jury.ask_all(asked, [question]), strict=True))
+        return [_verdict(view.name, answers.get(view.name, f"its token is not for queue {queue}")) for view in views]
 
     async def _question(self, call: Call, source: str, task: str | NewTask) -> asks.JudgeQuestion:
         if isinstance(task, str):
@@ -120,9 +122,15 @@ class Fleet:
             raise Rejected("invalid", "the policy does not compile", [FieldError("source", fault)])
 
 
+def _bounds(worker: WorkerView) -> Sequence[str]:
+    """The queues of the token that it connected with: it sees no task of others."""
+    bounds: Sequence[str] = worker.facts.facts.get(BOUNDS, ["*"])
+    return bounds
+
+
 def _check_bounds(worker: WorkerView, queues: Sequence[str]) -> None:
     """Nobody widens what a worker's token allows it."""
-    bounds = worker.facts.facts.get(BOUNDS, ["*"])
+    bounds = _bounds(worker)
     for position, pattern in enumerate(queues):
         if narrowed([pattern], bounds) != (pattern,):
             text = f"{pattern} is not within the queues of its token, {scoping.listed(bounds)}"

@@ -7,7 +7,8 @@ that can, the later one has the seat. Reports are taken of that session alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import hmac
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +16,12 @@ from msgspec import UNSET, structs
 
 from quvatlh.core import commands as c
 from quvatlh.core.model import WorkerFacts
-from quvatlh.core.queries import workers
+from quvatlh.core.queries import get_session, workers
 from quvatlh.core.scopes import narrowed
 from quvatlh.ports import Log, LogError, Refused
 from quvatlh.service import asks
 from quvatlh.service.crew import Crew
+from quvatlh.service.depths import is_deeper
 from quvatlh.service.door import Door, Refusal
 from quvatlh.service.outputs import ANSWER_S
 from quvatlh.service.pool import Call, Rejected, Unavailable
@@ -36,6 +38,8 @@ JUDGE_S: Final = 1.0
 PATCH_S: Final = 5.0
 REPORT_S: Final = 5.0
 """So long a report may take; the worker waits a little longer."""
+LEVELS_MAX: Final = 64
+"""Of facts and announcements, as of all JSON that comes in."""
 BOUNDS: Final = "token_queues"
 """Among a worker's facts: the queues of the token that it connected with, where those are not all."""
 MAY_WORK: Final = frozenset({"admin", "worker"})
@@ -158,6 +162,8 @@ class Guest:
             own = report.session == self._session
         if not own:
             raise _not_proved()
+        if any(is_deeper(table, LEVELS_MAX) for table in _tables(report)):
+            raise Refused(f"what is announced is nested deeper than {LEVELS_MAX} levels", "invalid")
         await seat.report(report, REPORT_S)
 
     async def _offered(self, seat: NodeSeat, offers: asks.Offers) -> None:
@@ -166,21 +172,43 @@ class Guest:
         await seat.offer(offers)
 
     async def _looked(self, seat: NodeSeat, _nothing: None) -> Look:
+        """A look holds payloads, of the queues of whoever has this name."""
+        if not self._session:
+            raise _not_proved()
         return await seat.look()
 
     async def _listed(self, seat: NodeSeat, tokens: Sequence[int]) -> tuple[int, ...]:
+        if not self._session:
+            raise _not_proved()
         return tuple(await seat.listed(tokens))
 
     async def _opened(self, seat: NodeSeat, wish: asks.Open) -> int:
         if wish.worker != self._worker:
             raise _not_proved()
+        if not wish.worker.isprintable() or "/" in wish.worker:  # it stands in addresses, headers and lines of logs
+            raise Refused("a worker's name must hold neither control characters nor '/'", "invalid")
+        if self._is_of_a_node(wish.worker):
+            raise Refused(f"{wish.worker} is the name of a node's own worker", "conflict")
+        if is_deeper(wish.facts.facts, LEVELS_MAX):
+            raise Refused(f"a worker's facts must not be nested deeper than {LEVELS_MAX} levels", "invalid")
         queues = narrowed(wish.facts.queues, self._bounds)
         if not queues:
             raise Refused(f"its token is for tasks of {', '.join(self._bounds) or 'no queue'}", "forbidden")
         facts = structs.replace(wish.facts, role="worker", queues=queues, facts=self._told_of(wish.facts))
         floor = await seat.open(structs.replace(wish, facts=facts))
+        found = get_session(self._reception.state.db, wish.session)
+        if found is None or not hmac.compare_digest(found.secret_hash, wish.secret_hash):
+            raise _not_proved()  # it was opened before, by who has its secret
         self._prove(seat, wish.session)
         return floor
+
+    def _is_of_a_node(self, name: str) -> bool:
+        """A node that is away must find its worker's name free when it comes back."""
+        state, membership = self._reception.state, self._reception.log.membership
+        found = workers(state.db, name) if state.is_open else []
+        if not found or membership is None or found[0].facts.role != "node":
+            return False
+        return membership.get(str(found[0].facts.facts.get("node_id"))) is not None
 
     async def _beaten(self, seat: NodeSeat, beat: asks.Beat) -> asks.BeatAnswer:
         if beat.worker != self._worker:
@@ -263,20 +291,27 @@ class Guest:
     # --- a crew.Member ---
 
     async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
-        answer: asks.OutputAnswer = await self.link.call("output", ask, ask.wait_s + ANSWER_S)
+        answer: asks.OutputAnswer = await self._ask("output", ask, ask.wait_s + ANSWER_S)
         return answer
 
     async def result(self, ask: asks.ResultAsk) -> asks.ResultAnswer:
-        answer: asks.ResultAnswer = await self.link.call("result", ask, ANSWER_S)
+        answer: asks.ResultAnswer = await self._ask("result", ask, ANSWER_S)
         return answer
 
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
-        answer: asks.JudgeAnswer = await self.link.call("judge", ask, JUDGE_S)
+        answer: asks.JudgeAnswer = await self._ask("judge", ask, JUDGE_S)
         return answer
 
     async def reload(self, ask: asks.ReloadAsk) -> asks.ReloadAnswer:
-        answer: asks.ReloadAnswer = await self.link.call("reload", ask, ANSWER_S)
+        answer: asks.ReloadAnswer = await self._ask("reload", ask, ANSWER_S)
         return answer
+
+    async def _ask(self, kind: str, ask: object, deadline_s: float) -> Any:
+        """Whatever a worker answers that is no answer, it has none."""
+        try:
+            return await self.link.call(kind, ask, deadline_s)
+        except (Refusal, asks.Unreadable) as error:
+            raise Refused(f"worker {self._worker} answered to {kind}: {error}") from None
 
 
 def check_work(call: Call) -> None:
@@ -291,6 +326,14 @@ def check_work(call: Call) -> None:
 def _widens(changes: c.WorkerChanges) -> bool:
     """What a worker may have from its token, a person or its start alone."""
     return changes.queues is not UNSET or changes.facts is not UNSET
+
+
+def _tables(report: Any) -> Iterator[object]:
+    """What is kept as it was said."""
+    if isinstance(report, c.Start):
+        yield from (each.announcement for each in report.reports)
+    elif isinstance(report, c.Announce):
+        yield report.table
 
 
 def _not_proved() -> Refused:

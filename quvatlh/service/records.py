@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import signal
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from quvatlh.core.limits import RAW_RESULT
 from quvatlh.core.views import ActionView, AnnouncementView, TaskView, TokenView, WorkerView
 from quvatlh.service import tails
+from quvatlh.service.depths import is_deeper
 from quvatlh.service.pool import Json
+
+RESULT_LEVELS_MAX: Final = 256
+"""A result that is nested deeper is shown as the bytes that it is."""
 
 
 def task(view: TaskView) -> Json:
@@ -139,11 +143,17 @@ def _result(view: TaskView) -> Any:
 
 
 def _value(result: bytes | None) -> Any:
+    """What a worker of another make calls JSON and is none, or is nested deeper than can be read, is bytes."""
     if result is None:
         return None
     if result[:1] == RAW_RESULT:
         return result[1:]
-    return msgspec.json.decode(result)
+    try:
+        value = msgspec.json.decode(result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return result
+    is_large = result.count(b"[") + result.count(b"{") > RESULT_LEVELS_MAX
+    return result if is_large and is_deeper(value, RESULT_LEVELS_MAX) else value
 
 
 def _error(code: str | None, text: str | None) -> Json | None:

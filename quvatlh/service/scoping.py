@@ -15,6 +15,7 @@ from quvatlh.core.events import Event
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import Scope
+from quvatlh.core.verbs.telling import QUEUE as NOTICES
 from quvatlh.service.pool import Call, Principal, Rejected
 
 MAY_SET_QUEUES: Final = frozenset({"admin", "operator"})
@@ -45,9 +46,16 @@ def check_new(principal: Principal, spec: Mapping[str, Any], place: str) -> Iter
             yield FieldError(f"{place}.queue", f"{queue} is none of this token's queues, {listed(scope.queues)}")
         if not scope.has_group(group):
             yield FieldError(f"{place}.group", f"{group} is none of this token's groups, {listed(scope.groups)}")
-    if spec.get("queue_limit") is not None and principal.role not in MAY_SET_QUEUES:
-        text = f"sets a queue, which needs role operator; this token has {principal.role}"
-        yield FieldError(f"{place}.queue_limit", text)
+        if "command" in (spec.get("notify") or {}) and not scope.has_queue(NOTICES):
+            text = f"runs in queue {NOTICES}, which is none of this token's queues, {listed(scope.queues)}"
+            yield FieldError(f"{place}.notify.command", text)
+    if spec.get("queue_limit") is not None:
+        if principal.role not in MAY_SET_QUEUES:
+            text = f"sets a queue, which needs role operator; this token has {principal.role}"
+            yield FieldError(f"{place}.queue_limit", text)
+        elif scope is not None and not scope.has_all_groups:
+            text = f"sets a queue, which needs a token for all groups; this one is for {listed(scope.groups)}"
+            yield FieldError(f"{place}.queue_limit", text)
 
 
 def check_move(principal: Principal, path: str, queue: str | None) -> None:

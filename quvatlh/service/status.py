@@ -120,7 +120,8 @@ class Status:
 
     async def cluster(self, call: Call) -> Json:
         views = await self._reads.read(call, queries.workers)
-        lost = {view.facts.facts.get("node_id") for view in views if view.state == "lost"}
+        own = (view.facts.facts.get("node_id") for view in views if view.state == "lost" and view.facts.role == "node")
+        lost = {node_id for node_id in own if isinstance(node_id, str)}
         role, membership = self._log.role, self._log.membership
         progress = self._facts.progress()
         index = self._log.applied_index

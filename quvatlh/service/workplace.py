@@ -106,10 +106,16 @@ class Workplace:
     # --- a crew.Member ---
 
     async def output(self, ask: asks.OutputAsk) -> asks.OutputAnswer:
-        return await outputs.read(self._executor, ask)
+        try:
+            return await outputs.read(self._executor, ask)
+        except OSError as error:
+            raise _unread(error) from None
 
     async def result(self, ask: asks.ResultAsk) -> asks.ResultAnswer:
-        found = await self._executor.result(ask.action, ask.offset)
+        try:
+            found = await self._executor.result(ask.action, ask.offset)
+        except OSError as error:
+            raise _unread(error) from None
         return asks.ResultAnswer(b"", None) if found is None else asks.ResultAnswer(*found)
 
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
@@ -185,3 +191,8 @@ class Workplace:
         gone = set(asked) - listed
         if gone:
             self._executor.prune([name for token, name in kept.items() if token not in gone])
+
+
+def _unread(error: OSError) -> Unavailable:
+    """Of what an action has left: too many files are open, the disk has a fault, or somebody else was in its directory."""
+    return Unavailable(f"its file cannot be read: {error.strerror}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 
+import aiohttp
 import pytest
 
 from quvatlh.api.exchange import BODIES_MAX
+from quvatlh.api.spool import Spool
 from quvatlh.service.pool import Unavailable, Unknown
 from tests.api.client import WORK, Client, Node, until
 
@@ -136,6 +139,20 @@ async def test_a_client_that_breaks_off_leaves_nothing_behind(node: Node) -> Non
     writer.close()
     await until(lambda: not node.server.shared.bodies)
     assert not node.broken
+
+
+async def test_a_disk_without_room_for_answers_ends_the_body_and_not_the_node(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(_self: Spool, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Spool, "put", full)
+        with pytest.raises(aiohttp.ClientError):
+            await node.client.add_lines(LINE)
+    assert node.broken == []
+    assert (await node.client.add_lines(LINE)).status == 200
 
 
 async def test_bodies_at_once_are_bounded(node: Node) -> None:

@@ -192,7 +192,34 @@ async def test_queue_limit_sets_a_queue_so_a_producer_may_not(door: Door) -> Non
     answer = await door.as_("pat", "POST", "/v1/events", add(queue="q", queue_limit=3))
     assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "tasks[0].queue_limit")
     assert "role operator" in answer.json["errors"][0]["message"]
-    assert (await door.as_("ann", "POST", "/v1/events", add(queue="mail", group="a", queue_limit=3))).status == 201
+    await door.token("oda", "operator", ("mail*",))
+    assert (await door.as_("oda", "POST", "/v1/events", add(queue="mail", group="a", queue_limit=3))).status == 201
+
+
+async def test_queue_limit_sets_a_queue_so_it_is_not_for_who_has_some_groups_of_it(door: Door) -> None:
+    """As with PATCH of the queue: the tasks of other groups wait by the same limit."""
+    limited = {"queue": "mail", "group": "a", "queue_limit": 0}
+    answer = await door.as_("ann", "POST", "/v1/events", add(**limited))
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "tasks[0].queue_limit")
+    schedule = {"every": "1h", "task": {"work": WORK, **limited}}
+    answer = await door.as_("ann", "PUT", "/v1/schedules/s", schedule)
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "task.queue_limit")
+    assert (await door.get("eve", "/v1/queues/mail"))["limit"] is None
+
+
+async def test_no_program_runs_in_a_queue_out_of_scope_by_way_of_a_notice(door: Door) -> None:
+    """Workers may be told apart by queues, and those of _notify are others."""
+    place = {"queue": "mail", "group": "a"}
+    command, url = {"command": ["id"], "on": ["failed"]}, {"url": "https://example.org/"}
+    answer = await door.as_("ann", "POST", "/v1/events", add(**place, notify=command))
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "tasks[0].notify.command")
+    answer = await door.as_(
+        "ann", "PUT", "/v1/schedules/s", {"every": "1h", "task": {"work": WORK, **place, "notify": command}}
+    )
+    assert (answer.code, answer.json["errors"][0]["path"]) == ("forbidden", "task.notify.command")
+    assert (await door.as_("ann", "POST", "/v1/events", add(**place, notify=url))).status == 201
+    await door.token("nat", "producer", ("mail*", "_notify"), ("a",))
+    assert (await door.as_("nat", "POST", "/v1/events", add(**place, notify=command))).status == 201
 
 
 VERBS = [

@@ -118,6 +118,16 @@ def test_links_and_sessions_grow_old_and_are_bounded() -> None:
     assert sessions.find(secrets[-1]) is None
 
 
+def test_no_token_can_log_out_the_browsers_of_others() -> None:
+    sessions, other = Sessions(), hash_of("of a viewer, who has a loop")
+    secret, link = sessions.begin(DIGEST), sessions.link(DIGEST).partition("=")[2]
+    for _ in range(2 * SESSIONS_MAX):
+        sessions.begin(other)
+        sessions.link(other)
+    assert sessions.find(secret) is not None
+    assert sessions.redeem(link) == DIGEST
+
+
 def test_sessions_outlive_a_restart_and_no_secret_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "sessions"
     before = Sessions(str(path))

@@ -175,8 +175,9 @@ async def test_who_hangs_up_or_talks_nonsense_is_unreachable() -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "localhost", "[::1]", "127.1", "2130706433", "0x7f000001", "0", "[::ffff:127.0.0.1]", "017700000001"],
-)
+    ["127.0.0.1", "localhost", "[::1]", "127.1", "2130706433", "0x7f000001", "0", "[::ffff:127.0.0.1]", "017700000001",
+     "127\u30020\u30020\u30021", "\uff11\uff12\uff17\uff0e0\uff0e0\uff0e1", "\u2460\u2461\u2466.0.0.1"],
+)  # fmt: skip
 async def test_the_machine_itself_is_not_asked_however_it_is_called(host: str) -> None:
     connected = 0
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
 from quvatlh.ports import ActionFinished, OutputChunk
 from quvatlh.service import tails
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
+from quvatlh.service.reads import Reads
+from tests.fakes.executor import FakeExecutor
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -111,6 +115,27 @@ async def test_what_a_lost_action_wrote_is_still_with_its_owner(tmp_path: Path) 
         switchboard.heal()
         output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
         assert (await text(output.chunks), output.tail_only) == (b"so far", False)
+
+
+async def test_files_that_cannot_be_read_are_the_trouble_of_who_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where too many files are open, say. What the record has is told all the same."""
+
+    async def fails(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with one(tmp_path) as stand:
+        monkeypatch.setattr(FakeExecutor, "result", fails)
+        monkeypatch.setattr("quvatlh.service.outputs.read", fails)
+        task = await stand.add()
+        await stand.until_state(task, "running")
+        output = await stand.pool.log(asked(), task, "stdout", None, follow=False)
+        assert (await text(output.chunks), output.tail_only) == (b"", True)
+        stand.process.answer("a1", result=LARGE)
+        await stand.until_state(task, "succeeded")
+        with pytest.raises(Rejected, match="cannot be asked now"):
+            await stand.pool.result(asked(), task)
 
 
 LARGE = b'{"file":"result.json","bytes":11,"worker":"two","path":"/somewhere"}'
@@ -233,6 +258,29 @@ async def test_unknown_is_told_from_gone(tmp_path: Path) -> None:
         with pytest.raises(Rejected) as caught:
             await stand.pool.task(asked(), "mine")
         assert caught.value.code == "gone"
+
+
+async def test_a_bulk_waits_for_a_state_that_is_being_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        work = {"spec": {"work": {"command": ["true"]}}}
+        await stand.pool.add(asked(), [work] * 1500)  # type: ignore[list-item]
+        bulk = await stand.pool.act(asked(), Turn("delete"), TaskFilter(queue="default"))
+        assert isinstance(bulk, Bulk)
+        asked_for = 0
+
+        async def once(*given: Any) -> Any:
+            nonlocal asked_for
+            asked_for += 1
+            if asked_for == 1:
+                raise Unavailable("no_master", "this node's state is being replaced")
+            return await matching_page(*given)
+
+        matching_page = Reads.matching_page
+        monkeypatch.setattr("quvatlh.service.bulks.AGAIN_S", 0.0)
+        monkeypatch.setattr(Reads, "matching_page", once)
+        await asyncio.wait_for(asyncio.gather(*stand.node.tree.named("bulk")), 10)
+        assert (await stand.pool.bulk(asked(), bulk.id))["done"] == 1500
+        assert asked_for > 1
 
 
 async def test_a_filter_over_many_is_worked_off_in_the_background(tmp_path: Path) -> None:

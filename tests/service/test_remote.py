@@ -238,3 +238,14 @@ def test_each_message_has_a_form_and_comes_back_as_it_was() -> None:
     for kind, value in (("report", c.Finish("s", (c.End(1, 2),))), ("follow", "s"), ("look", None), ("listed", (1,))):
         asked_form = wire.CALLS[kind][0]
         assert asked_form.decode(asked_form.encode(value)) == value
+
+
+async def test_a_connected_worker_that_is_lost_is_not_the_node_that_it_sat_at(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        workers = master.node.presence.workers
+        async with posted(Field(follower), follower.clock) as post:
+            await post.working()
+        master.clock.advance(60)
+        await master.until(lambda: (workers()["w1"].state, workers()[follower.name].state) == ("lost", "up"))
+        nodes = (await master.pool.cluster(asked()))["nodes"]
+        assert [each["state"] for each in nodes] == ["up", "up"]
