@@ -1,4 +1,4 @@
-"""Queues: python -m tests.bench.queues [throughput queues shares noisy held native] [--json FILE] [--rounds N]
+"""Queues: python -m tests.bench.queues [throughput queues shares noisy held native calls] [--json FILE] [--rounds N]
 
 throughput  what the master's thread does for a task (ADD, the market's choice, award, finish; nothing is run or synced),
             in a plain queue and in one with every limit and sfq by key, in turns; `ratio` is with to without
@@ -7,6 +7,7 @@ noisy       one tenant with 100,000 tasks, nine with 100 each, eight slots of 10
             virtual time, under fifo and under sfq
 held        10,000 tasks in front that a limit holds up: what a round of the market costs beside an empty queue
 native      `true` as a task on one node, all that there is: a plain queue and one with every limit and sfq, in turns
+calls       the same with a Python function that does nothing
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ from tests.cluster.daemons import TOKEN
 from tests.core.table import Table
 from tests.support.wire import Wire, head
 
-PARTS = ("throughput", "queues", "shares", "noisy", "held", "native")
+PARTS = ("throughput", "queues", "shares", "noisy", "held", "native", "calls")
 WORK = Work(command=("true",))
 WORKER, SESSION = "w1", "s-w1"
 SLOTS, BATCH = 8, 100
-COUNT, HELD, NATIVE = 10_000, 10_000, 1500
+COUNT, HELD, NATIVE, CALLS = 10_000, 10_000, 1500, 10_000
+CALL: dict[str, Any] = {"work": {"python": "linecache:clearcache"}}
 QUEUES = 1000
 NOISY, QUIET, TENANTS, RUN_MS = 100_000, 100, 9, 10
 LIMITED: dict[str, Any] = {
@@ -253,21 +255,21 @@ def held(rows: report.Rows, rounds: int) -> None:
         )
 
 
-async def native(rows: report.Rows, rounds: int, directory: Path) -> None:
+async def whole(rows: report.Rows, rounds: int, directory: Path, words: str, task: dict[str, Any], count: int) -> None:
     settings = {**LIMITED, "rate": "1000000/s"}
     del settings["key_weights"]
     rates: dict[str, list[float]] = {"plain": [], "limited": []}
-    async with opened(directory / "native", 1) as (nodes, _):
+    async with opened(directory, 1) as (nodes, _):
         await _put(nodes.nodes[0].place.client, "/v1/queues/limited", settings)
         for turn in range(rounds + 1):
             for what, rate in rates.items():
-                given = {"task": {**TRUE, "key": f"k{turn % 10}"}, "count": NATIVE, "queue": what}
+                given = {"task": {**task, "key": f"k{turn % 10}"}, "count": count, "queue": what}
                 found = await loaded("runs", nodes.nodes[0].place.client, TOKEN, **given)
                 if turn:
-                    rate.append(NATIVE / found["seconds"])
+                    rate.append(count / found["seconds"])
     plain, limited = (statistics.median(rates[what]) for what in ("plain", "limited"))
     ratios = [b / a for a, b in zip(rates["plain"], rates["limited"], strict=True)]
-    rows.add("true as a task, 1 node, plain queue", per_s=plain)
+    rows.add(f"{words}, 1 node, plain queue", per_s=plain)
     rows.add("  with every limit and sfq", per_s=limited, ratio=statistics.median(ratios))
 
 
@@ -297,8 +299,10 @@ def main() -> None:
                 noisy(rows)
             elif part == "held":
                 held(rows, told.rounds)
+            elif part == "native":
+                asyncio.run(whole(rows, told.rounds, Path(directory) / part, "true as a task", TRUE, NATIVE))
             else:
-                asyncio.run(native(rows, told.rounds, Path(directory)))
+                asyncio.run(whole(rows, told.rounds, Path(directory) / part, "a call of Python", CALL, CALLS))
     rows.write(told.json)
 
 
