@@ -7,17 +7,14 @@ whose action it was.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
 
+from quvatlh.core.limits import FILED_RESULT
 from quvatlh.core.views import ActionView, TaskView
 from quvatlh.ports import LogError, Peers
 from quvatlh.service import asks, records
 from quvatlh.service.crew import RESULT, Crew
 from quvatlh.service.outputs import ANSWER_S
 from quvatlh.service.pool import BrokeOff, LargeResult, Rejected
-
-_PLACE: Final = {"file", "bytes", "worker", "path"}
-"""What the executor says in place of it (runner/pools/call.py)."""
 
 
 class LargeResults:
@@ -65,7 +62,5 @@ class LargeResults:
 
 def found(task: TaskView) -> ActionView | None:
     """The action whose result is a file; None where what the record has is all of it."""
-    value = records.result_of(task)
-    if not isinstance(value, dict) or value.keys() != _PLACE:
-        return None
-    return next((each for each in task.actions if each.token == task.row.token), None)
+    action = records.succeeded_by(task)
+    return action if action is not None and (action.result or b"").startswith(FILED_RESULT) else None

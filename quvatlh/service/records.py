@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from quvatlh.core.limits import RAW_RESULT
+from quvatlh.core.limits import FILED_RESULT, RAW_RESULT
 from quvatlh.core.views import ActionView, AnnouncementView, TaskView, TokenView, WorkerView
 from quvatlh.service import tails
 from quvatlh.service.depths import is_deeper
@@ -107,8 +107,16 @@ def token(view: TokenView) -> Json:
 
 
 def result_of(view: TaskView) -> Any:
-    """The value it succeeded with; None also where none was given."""
-    return _result(view)
+    """The value it succeeded with, or what tells of its file; None also where none was given."""
+    action = succeeded_by(view)
+    return None if action is None else _value(action.result)
+
+
+def succeeded_by(view: TaskView) -> ActionView | None:
+    """The action whose result is the task's."""
+    if view.row.state != "succeeded":
+        return None
+    return next((each for each in reversed(view.actions) if each.token == view.row.token), None)
 
 
 def signal_name(number: int) -> str:
@@ -127,19 +135,10 @@ def signal_number(name: str) -> int:
 
 def _result_fields(view: TaskView) -> Json:
     """Bytes have a field of their own, as in a payload."""
-    value = _result(view)
+    value = result_of(view)
     if isinstance(value, bytes):
         return {"result": None, "result_base64": base64.b64encode(value).decode()}
     return {"result": value}
-
-
-def _result(view: TaskView) -> Any:
-    if view.row.state != "succeeded":
-        return None
-    for each in reversed(view.actions):
-        if each.token == view.row.token:
-            return _value(each.result)
-    return None
 
 
 def _value(result: bytes | None) -> Any:
@@ -149,7 +148,7 @@ def _value(result: bytes | None) -> Any:
     if result[:1] == RAW_RESULT:
         return result[1:]
     try:
-        value = msgspec.json.decode(result)
+        value = msgspec.json.decode(result.removeprefix(FILED_RESULT))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return result
     is_large = result.count(b"[") + result.count(b"{") > RESULT_LEVELS_MAX

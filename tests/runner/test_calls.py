@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quvatlh.core.limits import FILED_RESULT
 from quvatlh.core.work import Work
 from tests.runner.bed import is_alive
 from tests.runner.calls import Calls, code, text
@@ -174,7 +175,8 @@ async def test_a_large_result_is_a_file_of_the_worker(calls: Calls) -> None:
     name = calls.start("jobs:large", 100_000)
     end = await calls.end(name)
     assert end.result is not None
-    told = json.loads(end.result)
+    assert end.result[:1] == FILED_RESULT
+    told = json.loads(end.result[1:])
     assert (told["file"], told["bytes"], told["worker"]) == ("result.json", 100_002, "w1")
     assert json.loads(Path(told["path"]).read_text()) == "x" * 100_000
     assert told["path"] == str(calls.outputs / name / "result.json")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core.filters import TaskFilter
-from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
+from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX
 from quvatlh.ports import ActionFinished, OutputChunk
 from quvatlh.service import tails
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
@@ -138,7 +138,7 @@ async def test_files_that_cannot_be_read_are_the_trouble_of_who_asks_for_them(
             await stand.pool.result(asked(), task)
 
 
-LARGE = b'{"file":"result.json","bytes":11,"worker":"two","path":"/somewhere"}'
+LARGE = FILED_RESULT + b'{"file":"result.json","bytes":11,"worker":"two","path":"/somewhere"}'
 
 
 async def test_a_large_result_comes_from_its_owner_and_it_is_said_when_that_is_away_or_keeps_it_no_more(
@@ -168,7 +168,7 @@ async def test_a_large_result_comes_from_its_owner_and_it_is_said_when_that_is_a
 async def test_what_only_looks_like_the_place_of_a_large_result_is_read_nowhere(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         task = await running(stand)
-        stand.process.answer("a1", result=LARGE.replace(b"}", b',"more":1}'))
+        stand.process.answer("a1", result=LARGE.removeprefix(FILED_RESULT))
         await stand.until_state(task, "succeeded")
         assert isinstance(await stand.pool.result(asked(), task), dict)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core.limits import FILED_RESULT
 from quvatlh.core.model import Work
 from quvatlh.ports import Refused, RequestHandler
 from quvatlh.service import asks, wire
@@ -118,7 +119,7 @@ async def test_its_large_results_come_through_its_node_from_any_other(tmp_path: 
         task = await master.add(**AT_W1)
         await master.until_state(task, "running")
         post.host.results["a1"] = b'"123456789"'
-        place = b'{"file":"result.json","bytes":11,"worker":"w1","path":"/somewhere"}'
+        place = FILED_RESULT + b'{"file":"result.json","bytes":11,"worker":"w1","path":"/somewhere"}'
         assert post.host.process is not None
         post.host.process.answer("a1", result=place)
         await master.until_state(task, "succeeded")

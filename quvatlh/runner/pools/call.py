@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from quvatlh.core.limits import FILED_RESULT
 from quvatlh.ports import ActionFinished, ActionSpec, RunError, StreamName
 from quvatlh.runner import inputs, tail
 from quvatlh.runner.capture import Bell
@@ -125,7 +126,7 @@ class CallRun:
         with open(path, "wb") as file:
             file.write(result)
         where = f'{{"file":"{RESULT_FILE}","bytes":{len(result)},"worker":'.encode()
-        return where + _quoted(self.action.worker) + b',"path":' + _quoted(path) + b"}"
+        return FILED_RESULT + where + _quoted(self.action.worker) + b',"path":' + _quoted(path) + b"}"
 
     def finished(
         self,
