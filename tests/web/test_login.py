@@ -29,7 +29,8 @@ async def test_without_a_session_the_page_says_how_to_get_one_and_takes_a_token(
 
 
 async def test_who_logs_out_is_out(seen: Seen) -> None:
-    await seen.press("Log out")
+    async with seen.page.expect_event("load"):
+        await seen.press("Log out")
     await expect(seen.page.get_by_label("Token")).to_be_visible()
     await seen.page.go_back()
     await expect(seen.page.get_by_label("Token")).to_be_visible()
