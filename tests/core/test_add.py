@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +10,6 @@ from quvatlh.core.model import Code, QueueSettings, TaskSpec, Unique, Work
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Added, Done
 from tests.core.table import WORK, Table
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Table(tmp_path) as made:
-        made.worker()
-        yield made
-        made.check()
 
 
 def new(task_id: str, *, chosen: bool = False, **spec: Any) -> c.NewTask:

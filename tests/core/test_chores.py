@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,6 @@ from quvatlh.core.results import Digested, Diverged, Ok, Worked
 from quvatlh.core.schema import SCHEMA_VERSION
 from quvatlh.core.views import ClockJump
 from tests.core.table import Table
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Table(tmp_path) as made:
-        made.worker()
-        yield made
-        made.check()
 
 
 def finished(table: Table, *ids: str, **spec: object) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +15,6 @@ from quvatlh.core.tables_digest import tables_digest
 from tests.core.table import Table
 
 ONCE = Retry(attempts=1)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Table(tmp_path) as made:
-        made.worker()
-        yield made
-        made.check()
 
 
 def failed(table: Table, task_id: str = "t", **spec: Any) -> int:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +11,6 @@ from quvatlh.core.results import Fired, Worked
 from tests.core.table import WORK, Table
 
 SPEC = TaskSpec(WORK)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Table(tmp_path) as made:
-        made.worker()
-        yield made
-        made.check()
 
 
 def put(table: Table, **spec: Any) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from quvatlh.core import commands as c
@@ -13,15 +10,6 @@ from quvatlh.core.commands import ClassChanges, QueueChanges
 from quvatlh.core.model import Code, HtbClass, QueueSettings, Rate, Retry, ScheduleSpec, TaskSpec, TaskState, TokenScope
 from quvatlh.core.results import Ok, Versioned, Worked
 from tests.core.table import WORK, Table
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Table(tmp_path) as made:
-        made.worker()
-        yield made
-        made.check()
-
 
 # --- queues ---
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,14 +17,6 @@ from quvatlh.core.moments import rfc3339
 from tests.core.table import Table
 
 URL = Notify(url="https://example.org/hook")
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Table(tmp_path) as made:
-        made.worker()
-        yield made
-        made.check()
 
 
 def told(table: Table) -> list[dict[str, Any]]:
