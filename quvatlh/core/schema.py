@@ -167,15 +167,28 @@ TABLES: Final = (
     f"INSERT INTO schema_version VALUES (1, {SCHEMA_VERSION})",  # noqa: S608 - text of our own
 )
 
-INSERT_TASK: Final = """
-INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, lim, shape, slots, created_at,
-    at, due_at, expires_at, expiry, ready, rank, keep_ms, lease_ms, unique_key, unique_while, spec, cost, flow, turn)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+ROWS_TOGETHER: Final = 32
+"""Rows of one INSERT: each execution opens the table and all of its indexes, which takes as long as to write a row."""
 
-INSERT_PLAIN_TASK: Final = """
+
+def _inserts(into: str, values: str) -> tuple[str, str]:
+    """Of one row, and of ROWS_TOGETHER."""
+    return f"{into} VALUES {values}", f"{into} VALUES {', '.join([values] * ROWS_TOGETHER)}"
+
+
+INSERT_TASK, INSERT_TASKS = _inserts(
+    """
+INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, lim, shape, slots, created_at,
+    at, due_at, expires_at, expiry, ready, rank, keep_ms, lease_ms, unique_key, unique_while, spec, cost, flow, turn)""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+)
+
+INSERT_PLAIN_TASK, INSERT_PLAIN_TASKS = _inserts(
+    """
 INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, shape, slots, created_at, ready,
-    rank, spec)
-VALUES (?, ?, ?, 'pending', 0, ?, ?, nullif(?, ''), ?, ?, nullif(?, ''), ?, ?, ?, 1, ?, ?)"""
+    rank, spec)""",
+    "(?, ?, ?, 'pending', 0, ?, ?, nullif(?, ''), ?, ?, nullif(?, ''), ?, ?, ?, 1, ?, ?)",
+)
 """Of a job that may be awarded at once and has neither limit, end, keep, lease nor unique key. What it has not is not
 bound, or is empty: Python's sqlite3 takes 0.2 µs for each None, and for each bool, and most of the 26 were such."""
 
@@ -206,6 +219,7 @@ INSERT_PLAIN_LIVE: Final = f"{_LIVE} SELECT ?, {_PLAIN_LIVE} seq = ?"
 """Of a task that goes the short way, before AWARD_TASK: nothing of it has to be bound that its row says."""
 INSERT_PLAIN_LIVES: Final = f"{_LIVE} SELECT seq + ?, {_PLAIN_LIVE} {_MANY}"
 """The same before AWARD_TASKS."""
+
 RELEASE: Final = "DELETE FROM live WHERE token = ?"
 RELEASE_MANY: Final = "DELETE FROM live WHERE token IN (SELECT value FROM json_each(?))"
 TOGETHER_MIN: Final = 8

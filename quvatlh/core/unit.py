@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from quvatlh.core import schema, tally, uniqueness
@@ -316,8 +317,8 @@ class Unit:
     def flush_tasks(self) -> None:
         """Tasks of one or many ADDs, together; before anything that reads tasks."""
         if self.new_ids:
-            self.db.executemany(schema.INSERT_PLAIN_TASK, self.new_plain_tasks)
-            self.db.executemany(schema.INSERT_TASK, self.new_tasks)
+            _insert(self.db, schema.INSERT_PLAIN_TASK, schema.INSERT_PLAIN_TASKS, self.new_plain_tasks)
+            _insert(self.db, schema.INSERT_TASK, schema.INSERT_TASKS, self.new_tasks)
             self.new_plain_tasks.clear()
             self.new_tasks.clear()
             self.new_ids.clear()
@@ -346,6 +347,15 @@ class Unit:
         if scope.startswith(FLOWS):
             sql = "UPDATE task SET rank = max(0, rank - ?) WHERE ready = 1 AND queue = ? AND flow IS NOT NULL"
             self.db.execute(sql, (tag, scope.removeprefix(FLOWS)))
+
+
+def _insert(db: sqlite3.Connection, one: str, several: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """As many as go together; the rest alone."""
+    together = schema.ROWS_TOGETHER
+    whole = len(rows) // together * together
+    lots = (rows[n : n + together] for n in range(0, whole, together))
+    db.executemany(several, ([*chain.from_iterable(lot)] for lot in lots))
+    db.executemany(one, rows[whole:])
 
 
 def settle(task: TaskRow) -> None:

@@ -154,14 +154,14 @@ class _Ends:
         self._began: dict[int, int | None] = {}
         """By task."""
         self._tokens: list[int] = []
-        self._counts: defaultdict[_Count, int] = defaultdict(int)
+        self._counts: defaultdict[tuple[str, str, str, str | None, str, str | None, int | None], int] = defaultdict(int)
+        """By the fields of a _Count."""
 
     def succeed(self, action: Ending, end: End) -> None:
         unit, queue = self._unit, action.queue
         began = self._began[action.task] = ending.begun_at(unit, action, end.started_ms)
         self._tokens.append(action.token)
-        counted = _Count(queue, action.state, action.worker, action.key, action.grp, action.name, action.lim)
-        self._counts[counted] += 1
+        self._counts[queue, action.state, action.worker, action.key, action.grp, action.name, action.lim] += 1
         more: dict[str, Any] = {"started_at": began}
         unit.events.append(
             Event(
@@ -182,7 +182,8 @@ class _Ends:
 
     def _count(self) -> None:
         add = self._unit.tally.add
-        for each, n in self._counts.items():
+        for key, n in self._counts.items():
+            each = _Count(*key)
             add(tally.STATE, each.queue, each.state, -n)
             add(tally.STATE, each.queue, "succeeded", n)
             add(tally.KEPT, each.queue, 0, n)
