@@ -12,9 +12,10 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core import schema
 from quvatlh.core.events import Event
-from quvatlh.core.model import Notify, Rate, TaskSpec, Unique
+from quvatlh.core.model import Notify, Rate, Retry, TaskSpec, Unique
 from quvatlh.core.results import Outcome
 from quvatlh.core.tables_digest import tables_digest
+from quvatlh.core.turns import Turns
 from tests.core.table import WORK, Table
 
 SEEDS = range(4)
@@ -93,6 +94,33 @@ def test_how_many_go_together_is_seen_by_nobody(
                 patched.setattr(schema, "TOGETHER_MIN", least)
                 assert other.entry(c.Item(command)) == first
         agree(two)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_who_bears_anothers_name_by_its_id_counts_within_a_command(two: tuple[Table, Table], order: int) -> None:
+    table = two[0]
+    ids = [table.add("namesake"), table.add("named", name="namesake", limit=1)][::order]
+    awarded = table.do(c.Awards(tuple(c.Award(table.seq(id_), "w1", "s-w1") for id_ in ids)))
+    assert (awarded.tokens[0] > 0, awarded.tokens[1], awarded.refused) == (True, 0, {1: "limit"})
+
+
+def test_turns_in_a_row_are_those_one_by_one(two: tuple[Table, Table]) -> None:
+    row, single = Turns(two[0].db), Turns(two[1].db)
+    for flow, cost, weight, times in (("a", 1, 3, 5), ("b", 2, 1, 1), ("a", 7, 3, 2), ("c", 1, 1, 4)):
+        row.serve_in_row("scope", flow, cost, weight, times)
+        for _ in range(times):
+            single.serve("scope", flow, cost, weight)
+        assert row.ahead("scope") == single.ahead("scope")
+
+
+def test_an_action_that_goes_the_short_way_says_which_attempt_it_is(two: tuple[Table, Table]) -> None:
+    table = two[0]
+    token = table.running("again", retry=Retry(delays_ms=(0,), backoff="list"))
+    table.finish(token, 1, error_text="once more")
+    table.later(10)
+    table.do(c.Promote())
+    token = table.award("again")
+    assert table.db.execute("SELECT plain, attempt FROM live WHERE token = ?", (token,)).fetchone() == (1, 2)
 
 
 def new_tasks(rng: random.Random, step: int, count: int = 40) -> Iterator[c.NewTask]:
