@@ -20,7 +20,7 @@ from quvatlh.core.disciplines import BUILT_IN, FAIR
 from quvatlh.core.model import QueueSettings
 
 if TYPE_CHECKING:
-    from quvatlh.core.rows import TaskRow
+    from quvatlh.core.rows import Candidate, TaskRow
     from quvatlh.core.unit import Unit
 
 VISIBLE: Final = 1
@@ -123,7 +123,7 @@ class Lines:
         self._visible[line] = seq
         return True
 
-    def count(self, task: TaskRow, n: int) -> None:
+    def count(self, task: TaskRow | Candidate, n: int) -> None:
         """Waiting tasks of a limited name are found by queue."""
         if task.ready and task.flow is not None and task.flow.startswith(_NAME):
             self._unit.tally.add(tally.NAMED, _names(task.grp, task.name or task.id), task.queue, n)

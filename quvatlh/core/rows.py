@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -78,6 +78,67 @@ class TaskRow(Struct, gc=False):
         return self.name or self.id
 
 
+class Candidate(Struct, gc=False):
+    """What an award has to know of a job that goes the short way. A row is read column by column, and this is what there is
+    of one that says nothing else."""
+
+    seq: int
+    id: str
+    queue: str
+    grp: str
+    name: str | None
+    key: str | None
+    lim: int | None
+    shape: int
+    slots: int
+    cost: int
+    attempts: int
+    ready: int
+    live: int
+    flow: str | None
+    since: int
+    """When it was to begin."""
+    lease_ms: int | None
+    spec: str | None
+    is_short: int
+    """0: a service, or with a unique key, an expiry or a keep of its own. So `service` and the like need not be read."""
+
+    service: ClassVar[int] = 0
+    expiry: ClassVar[int | None] = None
+    unique_key: ClassVar[str | None] = None
+    unique_while: ClassVar[str | None] = None
+
+    @property
+    def may_want_telling(self) -> bool:
+        """As of a TaskRow."""
+        return self.spec is None or '"notify":' in self.spec
+
+    @property
+    def counted_name(self) -> str | None:
+        """As of a TaskRow."""
+        if self.name is None and self.lim is None:
+            return None
+        return self.name or self.id
+
+
+class Ending(Struct, gc=False):
+    """What a success that goes the short way has to know of its live action."""
+
+    token: int
+    task: int
+    worker: str
+    session: str
+    state: ActionState
+    id: str
+    queue: str
+    grp: str
+    name: str | None
+    key: str | None
+    lim: int | None
+    awarded_at: int
+    started_at: int | None
+
+
 class LiveRow(Struct, gc=False):
     """An action that has not ended."""
 
@@ -106,8 +167,15 @@ class LiveRow(Struct, gc=False):
 
 TASK_COLUMNS: Final = TaskRow.__struct_fields__
 TASK_SELECT: Final = f"SELECT {', '.join(TASK_COLUMNS)} FROM task"  # noqa: S608 - text of our own
+CANDIDATE_SELECT: Final = """
+SELECT seq, id, queue, grp, name, key, lim, shape, slots, cost, attempts, ready, live, flow, coalesce(at, created_at),
+    lease_ms, spec, service = 0 AND expiry IS NULL AND unique_key IS NULL AND keep_ms IS NULL
+FROM task WHERE seq IN (SELECT value FROM json_each(?))"""
 LIVE_COLUMNS: Final = LiveRow.__struct_fields__
 LIVE_SELECT: Final = f"SELECT {', '.join(LIVE_COLUMNS)} FROM live"  # noqa: S608 - text of our own
+ENDING_SELECT: Final = f"""
+SELECT {", ".join(Ending.__struct_fields__)} FROM live
+WHERE plain = 1 AND token IN (SELECT value FROM json_each(?))"""  # noqa: S608 - text of our own
 
 _FIXED: Final = frozenset(
     {"seq", "id", "chosen", "service", "once", "grp", "name", "key", "created_at", "unique_key", "cost"}

@@ -3,8 +3,8 @@
 Index budget. A short task writes four entries of secondary indexes in its life, by these statements and no others:
   1. INSERT_TASK  task_id     (its id must be found; INSERT_PLAIN_TASK is the same with less to bind)
   2. INSERT_TASK  task_ready  (its place in the ready order)
-  3. AWARD_TASK   task_ready  (and out of it)
-  4. FINISH_TASK  task_done   (its place in what is forgotten, and in lists by finished_at)
+  3. AWARD_TASK   task_ready  (and out of it; AWARD_TASKS, of many)
+  4. FINISH_TASK  task_done   (its place in what is forgotten, and in lists by finished_at; FINISH_TASKS, of many)
 The other indexes are partial and hold only services, tasks that wait for a time or carry one, and tasks in lines (two more
 writes). No condition of a partial index names `state`, so that a change of state alone touches none.
 tests/core/test_schema.py counts this in SQLite's own programs.
@@ -167,32 +167,63 @@ TABLES: Final = (
     f"INSERT INTO schema_version VALUES (1, {SCHEMA_VERSION})",  # noqa: S608 - text of our own
 )
 
-INSERT_TASK: Final = """
+ROWS_TOGETHER: Final = 32
+"""Rows of one INSERT: each execution opens the table and all of its indexes, which takes as long as to write a row."""
+
+
+def _inserts(into: str, values: str) -> tuple[str, str]:
+    """Of one row, and of ROWS_TOGETHER."""
+    return f"{into} VALUES {values}", f"{into} VALUES {', '.join([values] * ROWS_TOGETHER)}"
+
+
+INSERT_TASK, INSERT_TASKS = _inserts(
+    """
 INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, lim, shape, slots, created_at,
-    at, due_at, expires_at, expiry, ready, rank, keep_ms, lease_ms, unique_key, unique_while, spec, cost, flow, turn)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    at, due_at, expires_at, expiry, ready, rank, keep_ms, lease_ms, unique_key, unique_while, spec, cost, flow, turn)""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+)
 
-INSERT_PLAIN_TASK: Final = """
+INSERT_PLAIN_TASK, INSERT_PLAIN_TASKS = _inserts(
+    """
 INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, shape, slots, created_at, ready,
-    rank, spec)
-VALUES (?, ?, ?, 'pending', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)"""
+    rank, spec)""",
+    "(?, ?, ?, 'pending', 0, ?, ?, nullif(?, ''), ?, ?, nullif(?, ''), ?, ?, ?, 1, ?, ?)",
+)
 """Of a job that may be awarded at once and has neither limit, end, keep, lease nor unique key. What it has not is not
-bound: Python's sqlite3 takes 0.2 µs for each None, and for each bool, and most of the 26 were such."""
+bound, or is empty: Python's sqlite3 takes 0.2 µs for each None, and for each bool, and most of the 26 were such."""
 
-AWARD_TASK: Final = """
-UPDATE task SET state = 'claimed', ready = 0, attempts = attempts + 1, live = 1, token = ?, worker = ? WHERE seq = ?"""
+_MANY: Final = "seq IN (SELECT value FROM json_each(?))"
+
+_AWARD: Final = "UPDATE task SET state = 'claimed', ready = 0, attempts = attempts + 1, live = 1, worker = ?, token ="
+AWARD_TASK: Final = f"{_AWARD} ? WHERE seq = ?"
 """Of a job whose only index is the ready order; others are stored as a whole."""
+AWARD_TASKS: Final = f"{_AWARD} seq + ? WHERE {_MANY}"
+"""The same of many whose tokens are as far from their numbers: half the time that each takes alone."""
 
-FINISH_TASK: Final = """
-UPDATE task SET state = 'succeeded', live = 0, running = 0, started_at = ?, finished_at = ?, kept = 0, error = NULL,
-    error_text = NULL
-WHERE seq = ?"""
+_FINISH: Final = """
+UPDATE task SET state = 'succeeded', live = 0, running = 0, finished_at = ?, kept = 0, error = NULL, error_text = NULL,
+    started_at ="""
+FINISH_TASK: Final = f"{_FINISH} ? WHERE seq = ?"
 """Of a job that succeeded and has no keep of its own."""
+FINISH_TASKS: Final = f"{_FINISH} began.value FROM json_each(?) began WHERE seq = CAST(began.key AS INTEGER)"
+"""The same of many: when each began, by its number."""
 
-INSERT_LIVE: Final = """
+_LIVE: Final = """
 INSERT INTO live (token, task, worker, session, state, id, service, plain, queue, grp, name, key, lim, slots, attempt,
-    lease_ms, awarded_at)
-VALUES (?, ?, ?, ?, 'claimed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    lease_ms, awarded_at)"""
+INSERT_LIVE: Final = f"""{_LIVE}
+VALUES (?, ?, ?, ?, 'claimed', ?, ?, 0, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?, ?, ?)"""
+_PLAIN_LIVE: Final = """seq, ?, ?, 'claimed', id, 0, 1, queue, grp, CASE WHEN lim IS NULL THEN name ELSE coalesce(name, id) END,
+    key, lim, slots, attempts + 1, ?, ? FROM task WHERE"""
+INSERT_PLAIN_LIVE: Final = f"{_LIVE} SELECT ?, {_PLAIN_LIVE} seq = ?"
+"""Of a task that goes the short way, before AWARD_TASK: nothing of it has to be bound that its row says."""
+INSERT_PLAIN_LIVES: Final = f"{_LIVE} SELECT seq + ?, {_PLAIN_LIVE} {_MANY}"
+"""The same before AWARD_TASKS."""
+
+RELEASE: Final = "DELETE FROM live WHERE token = ?"
+RELEASE_MANY: Final = "DELETE FROM live WHERE token IN (SELECT value FROM json_each(?))"
+TOGETHER_MIN: Final = 8
+"""Fewer go one by one: to read a list costs as much as to step through so many rows."""
 
 Migration = Callable[[sqlite3.Connection], None]
 

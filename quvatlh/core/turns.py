@@ -50,6 +50,13 @@ class Turns:
         self._served.add((scope, flow))
         return tag
 
+    def serve_in_row(self, scope: str, flow: str, cost: int, weight: int, times: int) -> None:
+        """As `serve` so many times, one after the other: each begins where the one before it ended."""
+        first = self.serve(scope, flow, cost, weight)
+        each = span(cost, weight)
+        self._virtual[scope] = first + (times - 1) * each
+        self._finish[scope, flow] = first + times * each
+
     def refund(self, scope: str, flow: str, cost: int, weight: int) -> None:
         """What it started was given back."""
         self._finish[scope, flow] = max(0, self.finish(scope, flow) - span(cost, weight))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
 from quvatlh.core import schema, tally, uniqueness
 from quvatlh.core.books import Queues, QueueState, Shape, Shapes
@@ -18,10 +19,14 @@ from quvatlh.core.events import Event
 from quvatlh.core.lines import BEHIND, FLOWS, VISIBLE, Lines, flow_of
 from quvatlh.core.model import QueueSettings, TaskSpec
 from quvatlh.core.rows import (
+    CANDIDATE_SELECT,
+    ENDING_SELECT,
     LIVE_SELECT,
     STORE_TASK,
     STORED_COLUMNS,
     TASK_SELECT,
+    Candidate,
+    Ending,
     LiveRow,
     TaskRow,
     decode_spec,
@@ -46,6 +51,23 @@ class Gone(NamedTuple):
     kept: int
     priority: int
     shape: int
+
+
+class Counted(Protocol):
+    """What a live action counts for."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def worker(self) -> str: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def grp(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def lim(self) -> int | None: ...
 
 
 GONE_SELECT = """
@@ -121,6 +143,11 @@ class Unit:
         sql = f"{TASK_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
         return {row[0]: task_row(row) for row in self.db.execute(sql, (json_list(seqs),))}
 
+    def candidates(self, seqs: Sequence[int]) -> list[Candidate]:
+        """What an award looks at first; `seqs` may come twice, their rows do not."""
+        self.flush_tasks()
+        return [Candidate(*row) for row in self.db.execute(CANDIDATE_SELECT, (json_list(seqs),))]
+
     def tasks_by_id(self, ids: Sequence[str]) -> dict[str, TaskRow]:
         self.flush_tasks()
         sql = f"{TASK_SELECT} WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
@@ -141,6 +168,10 @@ class Unit:
     def live(self, tokens: Sequence[int]) -> dict[int, LiveRow]:
         sql = f"{LIVE_SELECT} WHERE token IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
         return {row[0]: live_row(row) for row in self.db.execute(sql, (json_list(tokens),))}
+
+    def plain_endings(self, tokens: Sequence[int]) -> dict[int, Ending]:
+        """Those of them of which a success goes the short way."""
+        return {row[0]: Ending(*row) for row in self.db.execute(ENDING_SELECT, (json_list(tokens),))}
 
     def select_live(self, where: str, *values: object) -> list[LiveRow]:
         return [live_row(row) for row in self.db.execute(f"{LIVE_SELECT} {where} ORDER BY token", values)]
@@ -246,11 +277,11 @@ class Unit:
 
     def release(self, action: LiveRow) -> None:
         """An action has ended: it counts nowhere any more."""
-        self.db.execute("DELETE FROM live WHERE token = ?", (action.token,))
+        self.db.execute(schema.RELEASE, (action.token,))
         self.count_action(action, -1)
         self.classes.ended(action.queue, action.slots)
 
-    def count_action(self, action: LiveRow, n: int) -> None:
+    def count_action(self, action: Counted, n: int) -> None:
         self.tally.add(tally.LIVE, action.queue, "", n)
         self.tally.add(tally.LIVE_WORKER, action.queue, action.worker, n)
         if action.key is not None:
@@ -286,8 +317,8 @@ class Unit:
     def flush_tasks(self) -> None:
         """Tasks of one or many ADDs, together; before anything that reads tasks."""
         if self.new_ids:
-            self.db.executemany(schema.INSERT_PLAIN_TASK, self.new_plain_tasks)
-            self.db.executemany(schema.INSERT_TASK, self.new_tasks)
+            _insert(self.db, schema.INSERT_PLAIN_TASK, schema.INSERT_PLAIN_TASKS, self.new_plain_tasks)
+            _insert(self.db, schema.INSERT_TASK, schema.INSERT_TASKS, self.new_tasks)
             self.new_plain_tasks.clear()
             self.new_tasks.clear()
             self.new_ids.clear()
@@ -316,6 +347,15 @@ class Unit:
         if scope.startswith(FLOWS):
             sql = "UPDATE task SET rank = max(0, rank - ?) WHERE ready = 1 AND queue = ? AND flow IS NOT NULL"
             self.db.execute(sql, (tag, scope.removeprefix(FLOWS)))
+
+
+def _insert(db: sqlite3.Connection, one: str, several: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """As many as go together; the rest alone."""
+    together = schema.ROWS_TOGETHER
+    whole = len(rows) // together * together
+    lots = (rows[n : n + together] for n in range(0, whole, together))
+    db.executemany(several, ([*chain.from_iterable(lot)] for lot in lots))
+    db.executemany(one, rows[whole:])
 
 
 def settle(task: TaskRow) -> None:

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import functools
 import os
+import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core import market, queries, schema
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import TaskSpec, Work
 from quvatlh.core.pages import list_tasks
+from quvatlh.core.rows import json_list
 from quvatlh.core.tables_digest import rolling_digest
 from quvatlh.ports import Entry
 from tests.bench.report import Rows, parser
@@ -52,52 +55,42 @@ def timed(table: Table, command: c.AnyCommand) -> float:
 
 
 FORGET = "DELETE FROM task WHERE seq = ?"
-RELEASE = "DELETE FROM live WHERE token = ?"
+SPEC_TEXT = '{"work":{"python":"jobs:noop"}}'
+
+
+def _new(n: int) -> tuple[object, ...]:
+    return n, task_id(n), 0, 0, "default", "", "default", 0, "", 1, 1, START_MS, 0, SPEC_TEXT
+
+
+def _many(seqs: Iterable[int]) -> str:
+    return json_list(list(seqs))
+
+
+HOT: Final[dict[str, Callable[[sqlite3.Connection, range], object]]] = {
+    "add: task": lambda db, seqs: db.executemany(schema.INSERT_PLAIN_TASK, [_new(n) for n in seqs]),
+    "award: live": lambda db, seqs: db.execute(
+        schema.INSERT_PLAIN_LIVES, (0, "w1", "s-w1", 2000, START_MS, _many(seqs))
+    ),
+    "award: task": lambda db, seqs: db.execute(schema.AWARD_TASKS, ("w1", 0, _many(seqs))),
+    "finish: task": lambda db, seqs: db.execute(
+        schema.FINISH_TASKS, (START_MS + seqs[0] // 1000, json_list(dict.fromkeys(seqs, START_MS)))
+    ),
+    "finish: live": lambda db, seqs: db.execute(schema.RELEASE_MANY, (_many(seqs),)),
+    "forget: task": lambda db, seqs: db.executemany(FORGET, [(n,) for n in seqs]),
+}
 
 
 def statements(rows: Rows, directory: str, tasks: int) -> None:
-    """What SQLite takes for the rows of a short task, in batches of 1,000, with nothing of ours around it."""
-    spec = '{"work":{"python":"jobs:noop"}}'
-    hot: dict[str, tuple[str, Callable[[int], tuple[object, ...]]]] = {
-        "add: task": (
-            schema.INSERT_PLAIN_TASK,
-            lambda n: (n, task_id(n), 0, 0, "default", None, "default", 0, None, 1, 1, START_MS, 0, spec),
-        ),
-        "award: task": (schema.AWARD_TASK, lambda n: (n, "w1", n)),
-        "award: live": (
-            schema.INSERT_LIVE,
-            lambda n: (
-                n,
-                n,
-                "w1",
-                "s-w1",
-                task_id(n),
-                0,
-                1,
-                "default",
-                "default",
-                None,
-                None,
-                None,
-                1,
-                1,
-                2000,
-                START_MS,
-            ),
-        ),
-        "finish: task": (schema.FINISH_TASK, lambda n: (START_MS, START_MS + n // 1000, n)),
-        "finish: live": (RELEASE, lambda n: (n,)),
-        "forget: task": (FORGET, lambda n: (n,)),
-    }
+    """What SQLite takes for the rows of a short task, in batches of 1,000, with hardly anything of ours around it."""
     with Table(directory) as table:
         total, before = 0.0, entries(table.db, task_id(1))
-        for what, (sql, row) in hot.items():
+        for what, write in HOT.items():
             spent = 0.0
             for first in range(1, tasks + 1, 1000):
-                batch = [row(n) for n in range(first, min(first + 1000, tasks + 1))]
+                seqs = range(first, min(first + 1000, tasks + 1))
                 began = time.thread_time()
                 table.machine.begin()
-                table.db.executemany(sql, batch)
+                write(table.db, seqs)
                 table.machine.commit()
                 spent += time.thread_time() - began
             after = entries(table.db, task_id(1))

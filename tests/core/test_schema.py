@@ -40,9 +40,11 @@ def test_a_short_task_writes_four_index_entries_in_its_life(table: Table) -> Non
     token = table.award("t")
     awarded = entries(table.db, "t")
     assert (touched(table.db, schema.AWARD_TASK), awarded) == ({"task_ready", "task_line"}, none | {"task_id": 1})
+    assert touched(table.db, schema.AWARD_TASKS) == touched(table.db, schema.AWARD_TASK)
     table.finish(token)
     finished = entries(table.db, "t")
     assert (touched(table.db, schema.FINISH_TASK), finished) == ({"task_done"}, none | {"task_id": 1, "task_done": 1})
+    assert touched(table.db, schema.FINISH_TASKS) == touched(table.db, schema.FINISH_TASK)
     steps = [none, added, awarded, finished]
     writes = sum(abs(after[name] - before[name]) for before, after in itertools.pairwise(steps) for name in none)
     assert writes == BUDGET

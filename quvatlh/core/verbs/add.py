@@ -120,8 +120,8 @@ def _insert(
             ready, rank = _join_line(unit, task, Line(flow, spec.queue, shape), (seq, rank))
     elif not later and unique is None and _is_plain(task, spec):
         unit.new_plain_tasks.append(
-            (seq, task.id, chosen, once, spec.group, spec.name, spec.queue, spec.priority, spec.key, shape, spec.slots,
-             now, rank, kept_text)
+            (seq, task.id, chosen, once, spec.group, spec.name or "", spec.queue, spec.priority, spec.key or "", shape,
+             spec.slots, now, rank, kept_text)
         )  # fmt: skip
         plain = True
     if not plain:

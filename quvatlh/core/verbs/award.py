@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,17 +17,19 @@ from quvatlh.core.books import QueueState
 from quvatlh.core.commands import Award, Awards
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.events import Event
-from quvatlh.core.lines import VISIBLE, flows
+from quvatlh.core.lines import VISIBLE, Line, flows
 from quvatlh.core.results import Awarded
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Candidate, TaskRow, json_list
 from quvatlh.core.transitions import TASK
 from quvatlh.core.turns import QUEUES, lent_by, of_class
 from quvatlh.core.unit import Unit
 
+Task = Candidate | TaskRow
+
 
 def award(unit: Unit, command: Awards) -> Awarded:
     batch = _Batch(unit)
-    tasks = unit.tasks([each.task for each in command.awards])
+    tasks = _read(unit, [each.task for each in command.awards])
     keys: defaultdict[str, set[str | None]] = defaultdict(set)
     for task in tasks.values():
         keys[task.queue].add(task.key)
@@ -46,16 +48,79 @@ def award(unit: Unit, command: Awards) -> Awarded:
     return Awarded(tuple(tokens), refused)
 
 
+def _read(unit: Unit, seqs: list[int]) -> dict[int, Task]:
+    """Those that go the short way as candidates, the others whole."""
+    found: dict[int, Task] = {}
+    long: list[int] = []
+    for task in unit.candidates(seqs):
+        if _is_plain(unit, task):
+            found[task.seq] = task
+        else:
+            long.append(task.seq)
+    if long:
+        found.update(unit.tasks(long))
+    return found
+
+
+def _is_plain(unit: Unit, task: Candidate) -> bool:
+    """A job of which no index, key or pin changes but the ready order."""
+    if not task.is_short or task.may_want_telling:
+        return False
+    shape = unit.shapes.get(task.shape)
+    return shape.avoid is None and shape.toward is None
+
+
+class _Known(NamedTuple):
+    """Of a queue, as long as a batch lasts."""
+
+    state: QueueState
+    is_free: bool
+    """It holds nothing up: neither pause, limit, rate nor class."""
+    counts_late: bool
+    """Nothing that is decided here reads how many of its actions are live."""
+    lease_ms: int
+
+
+class _Count(NamedTuple):
+    """What awards are counted by."""
+
+    queue: str
+    shape: int
+    visible: bool
+    worker: str
+    key: str | None
+    grp: str
+    name: str | None
+    lim: int | None
+
+
+_Together = tuple[int, str, str, int]
+"""Awards that are written by one statement: how far it is from the task's number to the token, which is the same over long
+stretches, as tasks come in order; worker, session, lease in ms."""
+_Key = tuple[str, int, bool, str, str | None, str, str | None, int | None]
+"""The fields of a _Count; to hash them plain takes half the time."""
+
+
 class _Batch:
     """The awards of one command."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._sessions: dict[str, tuple[str | None, bool]] = {}
-        self._live: list[tuple[Any, ...]] = []
-        self._jobs: list[tuple[int, str, int]] = []
+        self._queues: dict[str, _Known] = {}
+        self._unlimited: set[tuple[str, str]] = set()
+        """Names of which no live action has a limit."""
+        self._token = unit.last("token")
+        self._long: list[tuple[Any, ...]] = []
+        self._short: defaultdict[_Together, list[int]] = defaultdict(list)
+        self._unnamed: set[tuple[str, str]] = set()
+        """Of those that are not written: group and id of the ones that are not counted by name."""
+        self._counts: defaultdict[_Key, int] = defaultdict(int)
+        self._turn: tuple[str, int, int] = ("", 0, 0)
+        """Queue, cost and weight of the last awards, whose turns have not been counted."""
+        self._turns = 0
 
-    def refusal(self, task: TaskRow | None, each: Award) -> str | None:
+    def refusal(self, task: Task | None, each: Award) -> str | None:
         """Why not, in a word that explain knows; None: it may start."""
         unit = self._unit
         if task is None:
@@ -67,10 +132,28 @@ class _Batch:
         session, takes = self._session(each.worker)
         if session != each.session or not takes:
             return "worker" if session == each.session else "session"
-        queue = unit.queue(task.queue)
-        return _queue_refusal(unit, queue, task, each.worker) or self._holder_refusal(task) or self._lender(queue, task)
+        queue = self._queue(task.queue)
+        if queue.is_free:
+            return self._holder_refusal(task)
+        return (
+            _queue_refusal(unit, queue.state, task, each.worker)
+            or self._holder_refusal(task)
+            or self._lender(queue.state, task)
+        )
 
-    def _lender(self, queue: QueueState, task: TaskRow) -> str | None:
+    def _queue(self, name: str) -> _Known:
+        known = self._queues.get(name)
+        if known is None:
+            state = self._unit.queue(name)
+            its = state.settings
+            limits_ = (its.limit, its.limit_per_worker, its.limit_per_key)
+            counts_late = limits_ == (None, None, None)
+            is_free = counts_late and not its.paused and its.rate is None and its.class_ is None
+            lease_ms = its.lease_ms or limits.LEASE_MS_DEFAULT
+            known = self._queues[name] = _Known(state, is_free, counts_late, lease_ms)
+        return known
+
+    def _lender(self, queue: QueueState, task: Task) -> str | None:
         """Whether the class of the queue, or one above it, lends for a start."""
         name = queue.settings.class_
         if name is None:
@@ -79,7 +162,7 @@ class _Batch:
             self.write()  # the tree counts what stands in the tables
         return None if self._unit.classes.tree.lender(name, task.slots) is not None else "class"
 
-    def _holder_refusal(self, task: TaskRow) -> str | None:
+    def _holder_refusal(self, task: Task) -> str | None:
         """What other tasks hold: names and keys."""
         if (task.counted_name is not None or self._unit.names.any()) and not self._name_allows(task):
             return "limit"
@@ -95,13 +178,17 @@ class _Batch:
             self._sessions[worker] = found
         return found
 
-    def _name_allows(self, task: TaskRow) -> bool:
+    def _name_allows(self, task: Task) -> bool:
         name = task.counted_name or task.id
+        if task.lim is None and (task.grp, name) in self._unlimited:
+            return True
+        self._count()
         counted = self._unit.names.live(task.grp, name)
         live = sum(counted.values())
         smallest = min((limit for limit, n in counted.items() if n), default=limits.NO_LIMIT)
         smallest = min(smallest, task.lim or limits.NO_LIMIT)
         if smallest == limits.NO_LIMIT:
+            self._unlimited.add((task.grp, name))
             return True
         if name != task.id or task.counted_name is not None:
             live += self._uncounted(task.grp, name)
@@ -115,53 +202,101 @@ class _Batch:
         if row is not None:
             sql = "SELECT count(*) FROM live WHERE token = ? AND name IS NULL"
             written = int(self._unit.db.execute(sql, row).fetchone()[0])
-        return written + sum(1 for each in self._live if (each[4], each[8], each[9]) == (name, group, None))
+        return written + ((group, name) in self._unnamed)
 
-    def _key_is_free(self, task: TaskRow) -> bool:
+    def _key_is_free(self, task: Task) -> bool:
         holder = self._unit.unique_holder(task.grp, task.unique_key or "")
         return holder is None or holder[0] == task.seq
 
-    def take(self, task: TaskRow, each: Award) -> int:
+    def take(self, task: Task, each: Award) -> int:
         unit = self._unit
-        token = unit.take("token")
-        queue = unit.queue(task.queue)
-        queue.take()
-        name = task.counted_name
-        plain = self._claim(task, token, each.worker)
-        lease_ms = each.lease_ms or task.lease_ms or queue.settings.lease_ms or limits.LEASE_MS_DEFAULT
-        self._live.append(
-            (token, task.seq, each.worker, each.session, task.id, task.service, int(plain), task.queue, task.grp, name,
-             task.key, task.lim, task.slots, task.attempts, lease_ms, unit.now)
-        )  # fmt: skip
-        add = unit.tally.add
-        add(tally.LIVE, task.queue, "", 1)
-        add(tally.LIVE_WORKER, task.queue, each.worker, 1)
-        if task.key is not None:
-            add(tally.LIVE_KEY, task.queue, task.key, 1)
-        if name is not None:
-            unit.names.add(task.grp, name, task.lim, 1)
-        if task.key is not None or name is not None:
-            unit.lines.count_changes(task.queue, task.key, None if name is None else (task.grp, name), 1)
-        self._charge(queue, task)
+        self._token = token = self._token + 1
+        queue = self._queue(task.queue)
+        lease_ms = each.lease_ms or task.lease_ms or queue.lease_ms
+        if isinstance(task, Candidate):
+            since = task.since
+            self._claim(task, token, each, lease_ms, queue)
+        else:
+            since = task.created_at if task.at is None else task.at
+            self._claim_long(task, token, each, lease_ms)
+        self._charge(queue.state, task)
         more = {"attempt": task.attempts, "lease_ms": lease_ms}
         if task.attempts == 1:
-            more["waited_ms"] = unit.now - (task.created_at if task.at is None else task.at)
+            more["waited_ms"] = unit.now - since
+        state = "claimed" if isinstance(task, Candidate) else task.state
         unit.events.append(
             Event(
-                unit.numbers(1), "task.claimed", task.id, task.state, task.seq, task.queue, task.shape, each.worker,
-                token, more,
+                unit.numbers(1), "task.claimed", task.id, state, task.seq, task.queue, task.shape, each.worker, token,
+                more,
             )
         )  # fmt: skip
         return token
 
-    def _charge(self, queue: QueueState, task: TaskRow) -> None:
-        """The start counts for its flow, its queue and its class."""
+    def _claim(self, task: Candidate, token: int, each: Award, lease_ms: int, queue: _Known) -> None:
+        """The short way: written together."""
+        unit, name, visible = self._unit, task.counted_name, task.ready == VISIBLE
+        if task.flow is not None:
+            unit.lines.touch(Line(task.flow, task.queue, task.shape), task.seq if visible else None)
+            unit.lines.count(task, -1)
+        self._short[token - task.seq, each.worker, each.session, lease_ms].append(task.seq)
+        if name is None:
+            self._unnamed.add((task.grp, task.id))
+        elif task.lim is not None:
+            self._unlimited.discard((task.grp, name))
+        self._counts[task.queue, task.shape, visible, each.worker, task.key, task.grp, name, task.lim] += 1
+        if task.lim is not None or not queue.counts_late:
+            self._count()
+        task.ready, task.live = 0, 1
+        task.attempts += 1
+
+    def _claim_long(self, task: TaskRow, token: int, each: Award, lease_ms: int) -> None:
+        unit = self._unit
+        was = copy(task)
+        _unpin(unit, task)
+        if not task.service:
+            task.state = TASK[task.state, "award"]
+        task.attempts += 1
+        task.live += 1
+        task.token, task.worker = token, each.worker
+        unit.store(task, was)
+        name = task.counted_name
+        self._long.append(
+            (token, task.seq, each.worker, each.session, task.id, task.service, task.queue, task.grp, name or "",
+             task.key or "", task.lim or 0, task.slots, task.attempts, lease_ms, unit.now)
+        )  # fmt: skip
+        if name is None:
+            self._unnamed.add((task.grp, task.id))
+        elif task.lim is not None:
+            self._unlimited.discard((task.grp, name))
+        counted = _Count(task.queue, task.shape, task.ready == VISIBLE, each.worker, task.key, task.grp, name, task.lim)
+        unit.count_action(counted, 1)
+
+    def _count(self) -> None:
+        """The short ones, those that are counted alike at once."""
+        add = self._unit.tally.add
+        for key, n in self._counts.items():
+            each = _Count(*key)
+            add(tally.STATE, each.queue, "pending", -n)
+            add(tally.STATE, each.queue, "claimed", n)
+            if each.visible:
+                add(tally.READY, each.queue, each.shape, -n)
+            self._unit.count_action(each, n)
+        self._counts.clear()
+
+    def _charge(self, queue: QueueState, task: Task) -> None:
+        """The start counts for its flow, its queue, its class and its rate."""
         settings, turns, classes = queue.settings, self._unit.turns, self._unit.classes
+        if settings.rate is not None:
+            queue.take()
         if settings.discipline == FAIR:
             key = task.key or ""
             turns.serve(flows(queue.name), key, task.cost, settings.key_weights.get(key, 1))
         if settings.class_ is None:
-            turns.serve(QUEUES, queue.name, task.cost, settings.weight)
+            turn = (queue.name, task.cost, settings.weight)
+            if turn != self._turn:
+                self._serve()
+                self._turn = turn
+            self._turns += 1
             return
         lender = classes.tree.lender(settings.class_, task.slots)
         classes.tree.take(settings.class_, task.slots)
@@ -169,42 +304,38 @@ class _Batch:
         if lender is not None:
             turns.serve(lent_by(lender.scope), settings.class_, task.cost, classes.tree.weight(settings.class_))
 
-    def _claim(self, task: TaskRow, token: int, worker: str) -> bool:
-        """Whether it is a plain job: of those no index, key or pin changes but the ready order, and they go the short
-        way."""
-        unit = self._unit
-        if _is_plain(unit, task):
-            unit.tally.add(tally.STATE, task.queue, "pending", -1)
-            unit.tally.add(tally.STATE, task.queue, "claimed", 1)
-            visible = task.seq if task.ready == VISIBLE else None
-            if visible is not None:
-                unit.tally.add(tally.READY, task.queue, task.shape, -1)
-            line = unit.lines.of(task)
-            if line is not None:
-                unit.lines.touch(line, visible)
-                unit.lines.count(task, -1)
-            self._jobs.append((token, worker, task.seq))
-            task.state, task.ready, task.live = "claimed", 0, 1
-            task.attempts += 1
-            return True
-        was = copy(task)
-        _unpin(unit, task)
-        if not task.service:
-            task.state = TASK[task.state, "award"]
-        task.attempts += 1
-        task.live += 1
-        task.token, task.worker = token, worker
-        unit.store(task, was)
-        return False
+    def _serve(self) -> None:
+        """Turns of a queue that follow each other, counted at once."""
+        if self._turns:
+            self._unit.turns.serve_in_row(QUEUES, *self._turn, self._turns)
+            self._turns = 0
 
     def write(self) -> None:
-        self._unit.db.executemany(schema.INSERT_LIVE, self._live)
-        self._unit.db.executemany(schema.AWARD_TASK, self._jobs)
-        self._live.clear()
-        self._jobs.clear()
+        unit = self._unit
+        self._count()
+        self._serve()
+        given = self._token - unit.last("token")
+        if given:
+            unit.take("token", given)
+        unit.db.executemany(schema.INSERT_LIVE, self._long)
+        lives: list[tuple[Any, ...]] = []
+        jobs: list[tuple[str, int, int]] = []
+        for (offset, worker, session, lease_ms), seqs in self._short.items():
+            if len(seqs) >= schema.TOGETHER_MIN:
+                numbers = json_list(seqs)
+                unit.db.execute(schema.INSERT_PLAIN_LIVES, (offset, worker, session, lease_ms, unit.now, numbers))
+                unit.db.execute(schema.AWARD_TASKS, (worker, offset, numbers))
+            else:
+                lives += [(offset + seq, worker, session, lease_ms, unit.now, seq) for seq in seqs]
+                jobs += [(worker, offset + seq, seq) for seq in seqs]
+        unit.db.executemany(schema.INSERT_PLAIN_LIVE, lives)
+        unit.db.executemany(schema.AWARD_TASK, jobs)
+        self._long.clear()
+        self._short.clear()
+        self._unnamed.clear()
 
 
-def _queue_refusal(unit: Unit, queue: QueueState, task: TaskRow, worker: str) -> str | None:
+def _queue_refusal(unit: Unit, queue: QueueState, task: Task, worker: str) -> str | None:
     settings, get = queue.settings, unit.tally.get
     if settings.paused:
         return "paused"
@@ -222,18 +353,6 @@ def _queue_refusal(unit: Unit, queue: QueueState, task: TaskRow, worker: str) ->
     ):
         return "key_limit"
     return None if queue.may_start(unit.now) else "rate"
-
-
-def _is_plain(unit: Unit, task: TaskRow) -> bool:
-    return (
-        not task.service
-        and task.expiry is None
-        and task.unique_key is None
-        and task.keep_ms is None
-        and not task.may_want_telling
-        and unit.shapes.get(task.shape).avoid is None
-        and unit.shapes.get(task.shape).toward is None
-    )
 
 
 def _unpin(unit: Unit, task: TaskRow) -> None:

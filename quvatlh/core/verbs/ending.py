@@ -12,7 +12,7 @@ from quvatlh.core.commands import EndDetail
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.lines import flows
 from quvatlh.core.model import FINISHED, ActionState, Retry, StopReason
-from quvatlh.core.rows import LiveRow, TaskRow
+from quvatlh.core.rows import Ending, LiveRow, TaskRow
 from quvatlh.core.turns import QUEUES, of_class
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import deaths
@@ -134,7 +134,7 @@ def stop(unit: Unit, task: TaskRow, actions: list[LiveRow], why: StopReason) -> 
     return asked
 
 
-def begun_at(unit: Unit, action: LiveRow, told_ms: int) -> int | None:
+def begun_at(unit: Unit, action: LiveRow | Ending, told_ms: int) -> int | None:
     """When an action began, by its worker's word, kept between its award and now: clocks differ."""
     if action.started_at is not None:
         return action.started_at

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 from quvatlh.core import limits, schema, tally
 from quvatlh.core.commands import Announce, End, Finish, GiveBack, Lost, Progress, Start, Started
 from quvatlh.core.events import Event
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok, Reported
-from quvatlh.core.rows import LiveRow, TaskRow, json_text
+from quvatlh.core.rows import Ending, LiveRow, TaskRow, json_list, json_text
 from quvatlh.core.transitions import ACTION, TASK
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import ending
@@ -95,7 +95,7 @@ def announce(unit: Unit, command: Announce) -> Ok | Rejection:
 def finish(unit: Unit, command: Finish) -> Reported:
     batch = _Ends(unit)
     unit.flush_tasks()
-    live = unit.live([each.token for each in command.ends])
+    live = _read(unit, command)
     keys: defaultdict[str, set[str | None]] = defaultdict(set)
     for action in live.values():
         if action.key is not None:
@@ -114,7 +114,7 @@ def finish(unit: Unit, command: Finish) -> Reported:
             refused[position] = "stale_token"
         elif end.token not in seen:
             seen.add(end.token)
-            if ended.plain and end.how == 0 and end.detail is None:
+            if isinstance(ended, Ending):
                 batch.succeed(ended, end)
             else:
                 slow.append((ended, end))
@@ -123,24 +123,45 @@ def finish(unit: Unit, command: Finish) -> Reported:
     return Reported(refused)
 
 
+def _read(unit: Unit, command: Finish) -> dict[int, Ending | LiveRow]:
+    """Plain successes with no more than they need, the others whole."""
+    short: dict[int, bool] = {}
+    for end in command.ends:
+        short.setdefault(end.token, end.how == 0 and end.detail is None)  # of what comes twice the first counts
+    plain = unit.plain_endings([token for token, is_short in short.items() if is_short])
+    found: dict[int, Ending | LiveRow] = dict(plain)
+    found.update(unit.live([token for token in short if token not in found]))
+    return found
+
+
+class _Count(NamedTuple):
+    """What ends are counted by."""
+
+    queue: str
+    state: str
+    worker: str
+    key: str | None
+    grp: str
+    name: str | None
+    lim: int | None
+
+
 class _Ends:
     """Successes of plain jobs with nothing more to say: nearly all there is."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
-        self._tasks: list[tuple[int | None, int, int]] = []
-        self._tokens: list[tuple[int]] = []
+        self._began: dict[int, int | None] = {}
+        """By task."""
+        self._tokens: list[int] = []
+        self._counts: defaultdict[tuple[str, str, str, str | None, str, str | None, int | None], int] = defaultdict(int)
+        """By the fields of a _Count."""
 
-    def succeed(self, action: LiveRow, end: End) -> None:
-        unit = self._unit
-        began = ending.begun_at(unit, action, end.started_ms)
-        self._tasks.append((began, unit.now, action.task))
-        self._tokens.append((action.token,))
-        queue, add = action.queue, unit.tally.add
-        add(tally.STATE, queue, action.state, -1)
-        add(tally.STATE, queue, "succeeded", 1)
-        add(tally.KEPT, queue, 0, 1)
-        unit.count_action(action, -1)
+    def succeed(self, action: Ending, end: End) -> None:
+        unit, queue = self._unit, action.queue
+        began = self._began[action.task] = ending.begun_at(unit, action, end.started_ms)
+        self._tokens.append(action.token)
+        self._counts[queue, action.state, action.worker, action.key, action.grp, action.name, action.lim] += 1
         more: dict[str, Any] = {"started_at": began}
         unit.events.append(
             Event(
@@ -150,10 +171,23 @@ class _Ends:
         )  # fmt: skip
 
     def write(self) -> None:
-        if not self._tokens:
-            return
-        self._unit.db.executemany(schema.FINISH_TASK, self._tasks)
-        self._unit.db.executemany("DELETE FROM live WHERE token = ?", self._tokens)
+        self._count()
+        db, now = self._unit.db, self._unit.now
+        if len(self._tokens) >= schema.TOGETHER_MIN:
+            db.execute(schema.FINISH_TASKS, (now, json_list(self._began)))
+            db.execute(schema.RELEASE_MANY, (json_list(self._tokens),))
+        else:
+            db.executemany(schema.FINISH_TASK, [(now, began, task) for task, began in self._began.items()])
+            db.executemany(schema.RELEASE, [(token,) for token in self._tokens])
+
+    def _count(self) -> None:
+        add = self._unit.tally.add
+        for key, n in self._counts.items():
+            each = _Count(*key)
+            add(tally.STATE, each.queue, each.state, -n)
+            add(tally.STATE, each.queue, "succeeded", n)
+            add(tally.KEPT, each.queue, 0, n)
+            self._unit.count_action(each, -n)
 
 
 def _end_slowly(unit: Unit, ends: list[tuple[LiveRow, End]]) -> None:
