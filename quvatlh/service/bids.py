@@ -65,9 +65,9 @@ class Bid:
         """Slots for each action in its hands."""
         return self.slots / max(1, self.taken)
 
-    def take(self, slots: int) -> None:
-        self.taken += slots
-        self.light -= slots == 0
+    def take(self, slots: int, times: int = 1) -> None:
+        self.taken += slots * times
+        self.light -= times * (slots == 0)
 
     def won(self, award: c.Award) -> None:
         """Told of each award."""
@@ -77,6 +77,19 @@ class Bid:
 
     def has(self, slots: int) -> bool:
         return self.slots - self.taken >= slots if slots else self.light > 0
+
+    def room(self, slots: int) -> int:
+        """How many of so many slots it has room for."""
+        return self.free // slots if slots else max(0, self.light)
+
+    def room_ahead(self, run_ms: float) -> int:
+        """How many more of such runs would begin soon, once its slots are taken."""
+        served = self.slots - self.stuck
+        if served <= 0 or self.run_ms is None or self.fed:
+            return 0
+        longest_ms = max(run_ms, self.run_ms)
+        most = AHEAD_MAX if longest_ms <= 0 else min(AHEAD_MAX, int(AHEAD_MS * served / longest_ms))
+        return max(0, most - max(0, self.taken - self.slots))
 
     def hears_in(self, lease_ms: int) -> bool:
         return self.silence_s * 1000 < lease_ms
@@ -216,6 +229,12 @@ def _hash(bids: Sequence[Bid], key: str) -> Bid:
 
 
 CHOICES: Final[Mapping[Strategy, Choice]] = {"spread": _spread, "pack": _pack, "hash": _hash}
+
+
+def soonest(bids: Sequence[Bid], run_ms: float) -> Bid | None:
+    """Where one more claim of such a run would begin first; None: nowhere soon."""
+    soon = [(begins, bid.name, bid) for bid in bids if (begins := bid.begins_ms(run_ms)) is not None]
+    return min(soon)[2] if soon else None
 
 
 def best(bids: Sequence[Bid], scores: Mapping[str, float], task: TaskRow) -> list[Bid]:
