@@ -28,16 +28,16 @@ COUNT = 60
 
 async def fill(stand: Stand, specs: list[dict[str, Any]]) -> None:
     tasks = tuple(c.NewTask(f"t{n}", TaskSpec(WORK, **spec)) for n, spec in enumerate(specs))
-    await stand.node.door.propose(c.Add(tasks), 1.0)
+    await stand.node.door.propose(c.Add(tasks), 10.0)
 
 
 async def pause(stand: Stand, *, paused: bool, **changes: Any) -> None:
-    await stand.node.door.propose(c.PatchQueue("default", QueueChanges(paused=paused, **changes)), 1.0)
+    await stand.node.door.propose(c.PatchQueue("default", QueueChanges(paused=paused, **changes)), 10.0)
 
 
 async def keep_apart(stand: Stand) -> None:
     """From now on rounds look at tasks one by one."""
-    await stand.node.door.propose(c.Add((c.NewTask("stranger", TaskSpec(WORK, queue="zz", tags=("nowhere",))),)), 1.0)
+    await stand.node.door.propose(c.Add((c.NewTask("stranger", TaskSpec(WORK, queue="zz", tags=("nowhere",))),)), 10.0)
 
 
 class Holding:
