@@ -109,7 +109,8 @@ class Auction:
             kind = event.kind
             if kind == "task.claimed":
                 self._under_way.pop(event.seq, None)
-                self.at_once.claimed(event.seq, event.id, event.queue)
+                if self.at_once.shares:
+                    self.at_once.claimed(event.seq, event.id, event.queue)
                 if event.state in {"running", "pending"}:  # a service may have more instances to start
                     self._wake.set()
             elif kind in _FREES:
@@ -151,7 +152,9 @@ class Auction:
         if len(self._proposals) >= PROPOSALS_MAX or not self._log.acts() or not self._state.is_open:
             return
         self._pace.tidy()
-        bids = Bids(self._state.db, self._presence, self._pace, self._now_ms(), ahead=self._ahead).of(self._under_way)
+        bids = Bids(
+            self._state.db, self._presence, self._pace, self._now_ms(), ahead=self._ahead, shapes=self._shapes
+        ).of(self._under_way)
         claims = self._claims()
         if not bids and not claims:
             return

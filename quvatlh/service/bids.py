@@ -20,6 +20,7 @@ from quvatlh.core.views import WorkerView
 from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy, weight
 from quvatlh.service.presence import Presence
+from quvatlh.service.shapes import Shapes
 
 LIGHT_MAX: Final = 256
 """Tasks without slots that a worker gets in one round."""
@@ -28,6 +29,8 @@ AHEAD_MAX: Final = 1024
 """Claims beyond its slots that a worker may have, however short its tasks are: 50 ms of 20,000 a second."""
 FED: Final = 0.5
 """Of either: who has so much ahead is well served for now. What is left lasts for many round trips of the log."""
+SHAPES_MAX: Final = 64
+"""Of more, to look at the actions costs less."""
 STUCK_MS: Final = 250
 """A slot whose action is older than that is none that will soon be free."""
 
@@ -165,7 +168,18 @@ class Room:
 class Bids:
     """Made for a round."""
 
-    def __init__(self, db: sqlite3.Connection, presence: Presence, pace: Pace, now_ms: int, *, ahead: bool) -> None:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        presence: Presence,
+        pace: Pace,
+        now_ms: int,
+        *,
+        ahead: bool,
+        shapes: Shapes | None = None,
+    ) -> None:
+        """`shapes`: where all of them have one slot, counters tell what the actions take, and they are not looked at."""
+        self._shapes = shapes
         self._db = db
         self._presence = presence
         self._pace = pace
@@ -174,12 +188,13 @@ class Bids:
 
     def of(self, under_way: Mapping[int, Sequence[tuple[str, int]]]) -> list[Bid]:
         """Of all workers that take awards; `under_way`: worker and slots of what is proposed and not applied."""
-        taken: dict[str, int] = dict(self._db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall())
+        live = self._db.execute("SELECT a, b, n FROM tally WHERE scope = 'live_worker'").fetchall()
+        taken = self._taken(live)
         for awards in under_way.values():
             for worker, slots in awards:
                 taken[worker] = taken.get(worker, 0) + slots
         stuck = self._stuck() if self._ahead else {}
-        run_ms = self._run_ms() if self._ahead else {}
+        run_ms = self._run_ms(live) if self._ahead else {}
         bids = []
         for view in self._presence.takers():
             session = view.session or ""
@@ -201,10 +216,28 @@ class Bids:
             found[worker] = found.get(worker, 0) + slots
         return found
 
-    def _run_ms(self) -> dict[str, float | None]:
+    def _taken(self, live: Sequence[tuple[str, str, int]]) -> dict[str, int]:
+        """Slots by worker. `live`: queue, worker, actions."""
+        if not self._are_of_one_slot():
+            return dict(self._db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall())
+        found: dict[str, int] = {}
+        for _, worker, count in live:
+            found[worker] = found.get(worker, 0) + count
+        return found
+
+    def _are_of_one_slot(self) -> bool:
+        """All tasks there are."""
+        if self._shapes is None:
+            return False
+        sql = "SELECT b FROM tally WHERE scope = 'shape' LIMIT ?"
+        numbers = [row[0] for row in self._db.execute(sql, (SHAPES_MAX + 1,))]
+        shapes = map(self._shapes.get, numbers)
+        return len(numbers) <= SHAPES_MAX and all(shape is not None and shape.slots == 1 for shape in shapes)
+
+    def _run_ms(self, live: Sequence[tuple[str, str, int]]) -> dict[str, float | None]:
         """The longest of the queues that it has actions of; one unknown is enough to know nothing."""
         found: dict[str, float | None] = {}
-        for queue, worker in self._db.execute("SELECT a, b FROM tally WHERE scope = 'live_worker'"):
+        for queue, worker, _ in live:
             run_ms, known = self._pace.run_ms(queue), found.get(worker, 0.0)
             found[worker] = None if run_ms is None or known is None else max(run_ms, known)
         return found
