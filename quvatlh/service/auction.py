@@ -152,14 +152,15 @@ class Auction:
         if len(self._proposals) >= PROPOSALS_MAX or not self._log.acts() or not self._state.is_open:
             return
         self._pace.tidy()
-        bids = Bids(
+        by_table = Bids(
             self._state.db, self._presence, self._pace, self._now_ms(), ahead=self._ahead, shapes=self._shapes
-        ).of(self._under_way)
+        )
+        bids = by_table.of(self._under_way)
         claims = self._claims()
         if not bids and not claims:
             return
         self._later_s = None
-        awards = tuple(self._matches(self._root(bids))) if bids else ()
+        awards = tuple(self._matches(self._root(bids))) if bids and by_table.have_room(bids) else ()
         if awards:
             self._begin(self._propose(awards))
         if len(awards) >= AWARDS_MAX:

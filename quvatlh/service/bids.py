@@ -180,6 +180,7 @@ class Bids:
     ) -> None:
         """`shapes`: where all of them have one slot, counters tell what the actions take, and they are not looked at."""
         self._shapes = shapes
+        self._single = False
         self._db = db
         self._presence = presence
         self._pace = pace
@@ -216,9 +217,14 @@ class Bids:
             found[worker] = found.get(worker, 0) + slots
         return found
 
+    def have_room(self, bids: Sequence[Bid]) -> bool:
+        """False where nothing that is ready could be placed, whatever it is: tables need not be asked for more."""
+        return not self._single or any(bid.has(1) or bid.longest_ms() >= 0 for bid in bids)
+
     def _taken(self, live: Sequence[tuple[str, str, int]]) -> dict[str, int]:
         """Slots by worker. `live`: queue, worker, actions."""
-        if not self._are_of_one_slot():
+        self._single = self._are_of_one_slot()
+        if not self._single:
             return dict(self._db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall())
         found: dict[str, int] = {}
         for _, worker, count in live:

@@ -97,7 +97,8 @@ class Reports:
 
     def forget(self, token: int) -> None:
         for waiting in (self._starts, self._tables, self._words):
-            waiting.pop(token, None)
+            if waiting:
+                waiting.pop(token, None)
 
     def clear(self) -> None:
         """The session is over: nobody wants to hear it any more."""
