@@ -37,6 +37,7 @@ encode = _encoder.encode
 """A JSON value as bytes."""
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19
+_CONTAINERS = frozenset({dict, list})
 
 
 def decode(raw: bytes) -> Any:
@@ -72,13 +73,13 @@ def _too_deep() -> ValueError:
 
 def _check_depth(value: object) -> None:
     """Level by level: no recursion, one pass."""
-    level = [value]
+    level: list[Any] = [value] if type(value) in _CONTAINERS else []
     for _ in range(DEPTH_MAX):
-        containers = [each for each in level if type(each) in {dict, list}]
-        if not containers:
+        if not level:
             return
-        level = [part for each in containers for part in (each.values() if type(each) is dict else each)]  # type: ignore[attr-defined]
-    if any(type(each) in {dict, list} for each in level):
+        inside = [each.values() if type(each) is dict else each for each in level]
+        level = [part for parts in inside for part in parts if type(part) in _CONTAINERS]
+    if level:
         raise _too_deep()
 
 

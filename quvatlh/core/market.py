@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ from quvatlh.core.classes import read_tree
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.places import place_of
 from quvatlh.core.queries import get_task, queues
-from quvatlh.core.rows import TASK_SELECT, TaskRow, task_row
+from quvatlh.core.rows import TASK_SELECT, TaskRow, json_list, task_row
 from quvatlh.core.tally import LIVE_KEY
 from quvatlh.core.views import ExplainFacts, QueueView, TaskView
 
@@ -54,6 +54,31 @@ def ready_tasks(
     equals = db.execute(f"{sql} rank = ? AND seq > ? ORDER BY seq LIMIT ?", (queue, shape, rank, seq, limit)).fetchall()
     others = db.execute(f"{sql} rank > ? ORDER BY rank, seq LIMIT ?", (queue, shape, rank, limit - len(equals)))
     return [task_row(row) for row in (*equals, *others)]
+
+
+class PlainTask(NamedTuple):
+    """A ready task as the market sees it where nothing but slots has a say."""
+
+    seq: int
+    rank: int
+    cost: int
+    once: int
+    group: str
+    name: str | None
+    plain: int
+    """0: a line, a limit or a lease of its own has one, or it is a service."""
+
+
+def plain_tasks(
+    db: sqlite3.Connection, queue: str, shape: int, *, limit: int, without: Iterable[int]
+) -> list[PlainTask]:
+    """The next ones in order but for some, with nothing of them but what it takes to give out plain ones."""
+    sql = (
+        "SELECT seq, rank, cost, once, grp, name, flow IS NULL AND lim IS NULL AND lease_ms IS NULL AND service = 0 "
+        "FROM task WHERE ready = 1 AND queue = ? AND shape = ? AND seq NOT IN (SELECT value FROM json_each(?)) "
+        "ORDER BY rank, seq LIMIT ?"
+    )
+    return [*map(PlainTask._make, db.execute(sql, (queue, shape, json_list(list(without)), limit)))]
 
 
 def line_tasks(

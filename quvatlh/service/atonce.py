@@ -48,7 +48,7 @@ class AtOnce:
         self._choose = choose
         self._adding = 0
         self._serial = 0
-        self._shares: dict[str, float] = {}
+        self.shares: dict[str, float] = {}
         """Of tasks that are being given away: slots for each action in their worker's hands."""
 
     @contextmanager
@@ -65,13 +65,13 @@ class AtOnce:
         finally:
             self._adding -= 1
             for each in awards:
-                self._shares.pop(tasks[each.task].id, None)
+                self.shares.pop(tasks[each.task].id, None)
             if self._under_way.pop(mark, None):
                 self.on_done()
 
     def claimed(self, seq: int, name: str, queue: str) -> None:
         """One was given away: its number is known now, and its time runs."""
-        share = self._shares.pop(name, None)
+        share = self.shares.pop(name, None)
         if share is not None:
             self._pace.awarded(seq, queue, share)
 
@@ -92,7 +92,7 @@ class AtOnce:
             winner.take(task.spec.slots)
             awards.append(c.Award(position, winner.name, winner.session))
             shares[task.id] = winner.share
-        self._shares |= shares
+        self.shares |= shares
         return tuple(awards)
 
     def _winner(

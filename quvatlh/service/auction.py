@@ -21,10 +21,11 @@ from quvatlh.core.results import Answer, Awarded
 from quvatlh.core.rows import TaskRow
 from quvatlh.ports import Clock, Log, LogError, Role, Unknown
 from quvatlh.service.atonce import AtOnce
-from quvatlh.service.bids import CHOICES, Bid, Bids, best
+from quvatlh.service.bids import CHOICES, Bid, Bids, best, soonest
 from quvatlh.service.door import Door
 from quvatlh.service.field import Field
 from quvatlh.service.lanes import Entrants, Lane
+from quvatlh.service.lots import Given, Lots
 from quvatlh.service.offers import Book
 from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy
@@ -95,6 +96,7 @@ class Auction:
         self._field = Field(state, presence, book, shapes)
         self._passed: set[int] = set()
         """Tasks that apply refused, until something ends or changes."""
+        self._lots = Lots(state, pace, self._choose, self._under_way)
         self._proposals: set[asyncio.Task[None]] = set()
         self._later_s: float | None = None
         self.at_once = AtOnce(state, presence, pace, clock, self._under_way, self._choose)
@@ -107,7 +109,8 @@ class Auction:
             kind = event.kind
             if kind == "task.claimed":
                 self._under_way.pop(event.seq, None)
-                self.at_once.claimed(event.seq, event.id, event.queue)
+                if self.at_once.shares:
+                    self.at_once.claimed(event.seq, event.id, event.queue)
                 if event.state in {"running", "pending"}:  # a service may have more instances to start
                     self._wake.set()
             elif kind in _FREES:
@@ -149,12 +152,15 @@ class Auction:
         if len(self._proposals) >= PROPOSALS_MAX or not self._log.acts() or not self._state.is_open:
             return
         self._pace.tidy()
-        bids = Bids(self._state.db, self._presence, self._pace, self._now_ms(), ahead=self._ahead).of(self._under_way)
+        by_table = Bids(
+            self._state.db, self._presence, self._pace, self._now_ms(), ahead=self._ahead, shapes=self._shapes
+        )
+        bids = by_table.of(self._under_way)
         claims = self._claims()
         if not bids and not claims:
             return
         self._later_s = None
-        awards = tuple(self._matches(self._root(bids))) if bids else ()
+        awards = tuple(self._matches(self._root(bids))) if bids and by_table.have_room(bids) else ()
         if awards:
             self._begin(self._propose(awards))
         if len(awards) >= AWARDS_MAX:
@@ -199,6 +205,15 @@ class Auction:
         """The next task of whichever queue is next."""
         left = AWARDS_MAX
         while left > 0 and (lane := root.next()) is not None:
+            given = self._lot(lane, left) if lane.is_new and root.is_alone(lane) else None
+            if given is not None:
+                lane.after = given.after
+                left -= len(given.awards)
+                root.gave(lane, given.lots)
+                yield from given.awards
+                if given.is_all:
+                    root.drop(lane)
+                continue
             found = lane.next()
             if found is None:
                 root.drop(lane)
@@ -222,6 +237,15 @@ class Auction:
         free_at_ms = root.free_at_ms()
         if free_at_ms is not None:
             self._look_in(max(0.001, (free_at_ms - self._now_ms()) / 1000))
+
+    def _lot(self, lane: Lane, most: int) -> Given | None:
+        """What it gives at once; None: its tasks are looked at one by one."""
+        plain = lane.plain()
+        lease_ms = lane.queue.settings.lease_ms or LEASE_MS_DEFAULT
+        if plain is None or not all(bid.hears_in(lease_ms) for bid in plain.bids):
+            return None
+        unwanted = self._under_way.keys() | self._passed
+        return self._lots.give(plain, lane.holds, min(most, lane.room), unwanted, self._fed_ms(plain.queue))
 
     def _winners(self, lane: Lane, task: TaskRow, entrants: Entrants) -> list[Bid]:
         """Who gets it; nobody: the lane has been told to go on without it."""
@@ -268,8 +292,7 @@ class Auction:
         run_ms = self._fed_ms(task.queue)
         if run_ms is None:
             return None
-        soon = [(begins, bid.name, bid) for bid in entrants.bids if (begins := bid.begins_ms(run_ms)) is not None]
-        return min(soon)[2] if soon else None
+        return soonest(entrants.bids, run_ms)
 
     def _fed_ms(self, queue: str) -> float | None:
         """How long the runs of a queue are that may be fed ahead of slots."""
@@ -280,7 +303,8 @@ class Auction:
         self._rows = {seq: row for seq, row in self._rows.items() if seq in self._under_way}
         under_way = [(row, [worker for worker, _ in self._under_way[seq]]) for seq, row in self._rows.items()]
         unwanted = self._under_way.keys() | self._passed
-        return self._field.root(bids, under_way, unwanted, self._now_ms(), self._look_in, only, self._fed_ms)
+        lots = self._lots.under_way()
+        return self._field.root(bids, under_way, unwanted, self._now_ms(), self._look_in, only, self._fed_ms, lots)
 
     async def _propose(self, awards: tuple[c.Award, ...]) -> None:
         try:

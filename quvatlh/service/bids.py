@@ -20,6 +20,7 @@ from quvatlh.core.views import WorkerView
 from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy, weight
 from quvatlh.service.presence import Presence
+from quvatlh.service.shapes import Shapes
 
 LIGHT_MAX: Final = 256
 """Tasks without slots that a worker gets in one round."""
@@ -28,6 +29,8 @@ AHEAD_MAX: Final = 1024
 """Claims beyond its slots that a worker may have, however short its tasks are: 50 ms of 20,000 a second."""
 FED: Final = 0.5
 """Of either: who has so much ahead is well served for now. What is left lasts for many round trips of the log."""
+SHAPES_MAX: Final = 64
+"""Of more, to look at the actions costs less."""
 STUCK_MS: Final = 250
 """A slot whose action is older than that is none that will soon be free."""
 
@@ -65,9 +68,9 @@ class Bid:
         """Slots for each action in its hands."""
         return self.slots / max(1, self.taken)
 
-    def take(self, slots: int) -> None:
-        self.taken += slots
-        self.light -= slots == 0
+    def take(self, slots: int, times: int = 1) -> None:
+        self.taken += slots * times
+        self.light -= times * (slots == 0)
 
     def won(self, award: c.Award) -> None:
         """Told of each award."""
@@ -77,6 +80,19 @@ class Bid:
 
     def has(self, slots: int) -> bool:
         return self.slots - self.taken >= slots if slots else self.light > 0
+
+    def room(self, slots: int) -> int:
+        """How many of so many slots it has room for."""
+        return self.free // slots if slots else max(0, self.light)
+
+    def room_ahead(self, run_ms: float) -> int:
+        """How many more of such runs would begin soon, once its slots are taken."""
+        served = self.slots - self.stuck
+        if served <= 0 or self.run_ms is None or self.fed:
+            return 0
+        longest_ms = max(run_ms, self.run_ms)
+        most = AHEAD_MAX if longest_ms <= 0 else min(AHEAD_MAX, int(AHEAD_MS * served / longest_ms))
+        return max(0, most - max(0, self.taken - self.slots))
 
     def hears_in(self, lease_ms: int) -> bool:
         return self.silence_s * 1000 < lease_ms
@@ -152,7 +168,19 @@ class Room:
 class Bids:
     """Made for a round."""
 
-    def __init__(self, db: sqlite3.Connection, presence: Presence, pace: Pace, now_ms: int, *, ahead: bool) -> None:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        presence: Presence,
+        pace: Pace,
+        now_ms: int,
+        *,
+        ahead: bool,
+        shapes: Shapes | None = None,
+    ) -> None:
+        """`shapes`: where all of them have one slot, counters tell what the actions take, and they are not looked at."""
+        self._shapes = shapes
+        self._single = False
         self._db = db
         self._presence = presence
         self._pace = pace
@@ -161,12 +189,13 @@ class Bids:
 
     def of(self, under_way: Mapping[int, Sequence[tuple[str, int]]]) -> list[Bid]:
         """Of all workers that take awards; `under_way`: worker and slots of what is proposed and not applied."""
-        taken: dict[str, int] = dict(self._db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall())
+        live = self._db.execute("SELECT a, b, n FROM tally WHERE scope = 'live_worker'").fetchall()
+        taken = self._taken(live)
         for awards in under_way.values():
             for worker, slots in awards:
                 taken[worker] = taken.get(worker, 0) + slots
         stuck = self._stuck() if self._ahead else {}
-        run_ms = self._run_ms() if self._ahead else {}
+        run_ms = self._run_ms(live) if self._ahead else {}
         bids = []
         for view in self._presence.takers():
             session = view.session or ""
@@ -188,10 +217,33 @@ class Bids:
             found[worker] = found.get(worker, 0) + slots
         return found
 
-    def _run_ms(self) -> dict[str, float | None]:
+    def have_room(self, bids: Sequence[Bid]) -> bool:
+        """False where nothing that is ready could be placed, whatever it is: tables need not be asked for more."""
+        return not self._single or any(bid.has(1) or bid.longest_ms() >= 0 for bid in bids)
+
+    def _taken(self, live: Sequence[tuple[str, str, int]]) -> dict[str, int]:
+        """Slots by worker. `live`: queue, worker, actions."""
+        self._single = self._are_of_one_slot()
+        if not self._single:
+            return dict(self._db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall())
+        found: dict[str, int] = {}
+        for _, worker, count in live:
+            found[worker] = found.get(worker, 0) + count
+        return found
+
+    def _are_of_one_slot(self) -> bool:
+        """All tasks there are."""
+        if self._shapes is None:
+            return False
+        sql = "SELECT b FROM tally WHERE scope = 'shape' LIMIT ?"
+        numbers = [row[0] for row in self._db.execute(sql, (SHAPES_MAX + 1,))]
+        shapes = map(self._shapes.get, numbers)
+        return len(numbers) <= SHAPES_MAX and all(shape is not None and shape.slots == 1 for shape in shapes)
+
+    def _run_ms(self, live: Sequence[tuple[str, str, int]]) -> dict[str, float | None]:
         """The longest of the queues that it has actions of; one unknown is enough to know nothing."""
         found: dict[str, float | None] = {}
-        for queue, worker in self._db.execute("SELECT a, b FROM tally WHERE scope = 'live_worker'"):
+        for queue, worker, _ in live:
             run_ms, known = self._pace.run_ms(queue), found.get(worker, 0.0)
             found[worker] = None if run_ms is None or known is None else max(run_ms, known)
         return found
@@ -216,6 +268,12 @@ def _hash(bids: Sequence[Bid], key: str) -> Bid:
 
 
 CHOICES: Final[Mapping[Strategy, Choice]] = {"spread": _spread, "pack": _pack, "hash": _hash}
+
+
+def soonest(bids: Sequence[Bid], run_ms: float) -> Bid | None:
+    """Where one more claim of such a run would begin first; None: nowhere soon."""
+    soon = [(begins, bid.name, bid) for bid in bids if (begins := bid.begins_ms(run_ms)) is not None]
+    return min(soon)[2] if soon else None
 
 
 def best(bids: Sequence[Bid], scores: Mapping[str, float], task: TaskRow) -> list[Bid]:

@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from msgspec import structs
+
+from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.queries import task_views
 from quvatlh.core.rows import decode_spec, json_list
 from quvatlh.service import policytask
@@ -29,19 +32,27 @@ def of_session(db: sqlite3.Connection, session: str) -> list[Claim]:
 
 
 def _claims(db: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> list[Claim]:
-    return [_claim(db, *row) for row in rows]
+    specs: dict[str, TaskSpec] = {}
+    """Tasks that are added together often say the same."""
+    found: list[Claim] = []
+    for (
+        token, seq, task_id, attempt, slots, lease_ms, group, name, queue, service, state, started_at, once, text, payload
+    ) in rows:  # fmt: skip
+        spec = specs.get(text)
+        if spec is None:
+            spec = specs[text] = decode_spec(text)
+        stop = spec.stop
+        claim = Claim(
+            token, seq, task_id, attempt, slots, lease_ms, spec.work, group, name or spec.name or task_id, queue, payload,
+            spec.timeout_ms, stop.signal, stop.grace_ms, service == 1, once == 1, state == "stopping",
+            started_at is not None,
+        )  # fmt: skip
+        found.append(claim if spec.announce is None else _announced(db, claim, spec.announce))
+    return found
 
 
-def _claim(
-    db: sqlite3.Connection, token: int, seq: int, task_id: str, attempt: int, slots: int, lease_ms: int, group: str,
-    name: str | None, queue: str, service: int, state: str, started_at: int | None, once: int, text: str,
-    payload: bytes | None,
-) -> Claim:  # fmt: skip
-    spec = decode_spec(text)
-    announce = None if spec.announce is None else policytask.source_of(db, spec.announce)
-    stop = spec.stop
-    return Claim(
-        token, seq, task_id, attempt, slots, lease_ms, spec.work, group, name or spec.name or task_id, queue, payload,
-        spec.timeout_ms, stop.signal, stop.grace_ms, service == 1, once == 1, state == "stopping",
-        started_at is not None, announce, None if announce is None else policytask.of_view(db, task_views(db, (seq,))[0]),
-    )  # fmt: skip
+def _announced(db: sqlite3.Connection, claim: Claim, code: Code) -> Claim:
+    source = policytask.source_of(db, code)
+    if source is None:
+        return claim
+    return structs.replace(claim, announce=source, task=policytask.of_view(db, task_views(db, (claim.seq,))[0]))

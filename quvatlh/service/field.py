@@ -22,8 +22,8 @@ from quvatlh.core.rows import TaskRow
 from quvatlh.core.turns import Turns
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid, Room
-from quvatlh.service.holds import Holds
-from quvatlh.service.lanes import Entrants, HeadLane, Lane, Stream, alone, behind, by_key, ready
+from quvatlh.service.holds import Holds, Lot
+from quvatlh.service.lanes import Entrants, HeadLane, Lane, Place, Plain, Stream, alone, behind, by_key, is_plain, ready
 from quvatlh.service.offers import Book
 from quvatlh.service.placing import may
 from quvatlh.service.presence import Presence
@@ -61,9 +61,11 @@ class Field:
         look_in: Callable[[float], None],
         only: str | None = None,
         run_ms: Callable[[str], float | None] = lambda _: None,
+        lots: Iterable[Lot] = (),
     ) -> Root:
         """`under_way`: tasks that are proposed, with their workers; `unwanted`: those and the ones that were refused;
-        `only`: of this queue; `run_ms`: of a queue that may be fed ahead of slots."""
+        `only`: of this queue; `run_ms`: of a queue that may be fed ahead of slots; `lots`: what of that is
+        under way as well."""
         db = self._state.db
         holds = Holds(db, Turns(db), now_ms)
         holds.know_queues()
@@ -74,11 +76,7 @@ class Field:
         settings = self._known(shapes)
         if any(each.class_ is not None for each in settings.values()):
             holds.tree = read_tree(db, now_ms)
-        for row, workers in under_way:
-            known = self.settings(row.queue)
-            for worker in workers:
-                holds.took(row, known, worker)
-                holds.charge(row, known)
+        self._count(holds, under_way, lots, matters=len(shapes) > 1 or holds.tree is not None)
         room_of = Room(bids, run_ms)
         round_ = _Round(self, holds, bids, unwanted, room_of)
         slots = {number: self._slots(number) for numbers in shapes.values() for number in numbers}
@@ -96,6 +94,22 @@ class Field:
 
         classes = {queue: each.class_ for queue, each in settings.items()}
         return Root(holds, classes, make, room_of.changed, lambda: room_of.is_any(least))
+
+    def _count(
+        self, holds: Holds, rows: Iterable[tuple[TaskRow, Sequence[str]]], lots: Iterable[Lot], *, matters: bool
+    ) -> None:
+        """What is under way. Whose turn it is does not matter where there is one queue."""
+        for row, workers in rows:
+            known = self.settings(row.queue)
+            for worker in workers:
+                holds.took(row, known, worker)
+                if matters:
+                    holds.charge(row, known)
+        for lot in lots:
+            holds.took_lot(lot)
+            known = self.settings(lot.queue)
+            for task in lot.tasks.values() if matters else ():
+                holds.charge_one(lot.queue, task.cost, lot.slots, known)
 
     def _slots(self, number: int) -> int:
         """Of a shape; the least that there are, of one that is not known."""
@@ -175,13 +189,23 @@ class _Round:
             return self._room_of.is_for(view.name, least)
 
         if view.settings.limit == 1:
-            return HeadLane(view, room, self._holds, could, lambda: self._head(view, shapes))
+            return HeadLane(view, room, self._holds, could, lambda _: self._head(view, shapes))
 
-        def load() -> dict[int, Entrants]:
-            found = ((number, self._entrants(view, number, shape)) for number, shape in shapes.items())
+        def load(after: Place | None) -> dict[int, Entrants]:
+            found = ((number, self._entrants(view, number, shape, after=after)) for number, shape in shapes.items())
             return {number: entrants for number, entrants in found if entrants is not None}
 
-        return Lane(view, room, self._holds, could, load)
+        lane = Lane(view, room, self._holds, could, load)
+        if len(shapes) == 1 and is_plain(view.settings):
+            lane.plain = lambda: self._plain(view, *next(iter(shapes.items())))
+        return lane
+
+    def _plain(self, view: QueueView, number: int, shape: Shape) -> Plain | None:
+        able = self._able(view, shape)
+        return None if not able or shape.policy is not None else Plain(view.name, number, shape.slots, able)
+
+    def _able(self, view: QueueView, shape: Shape) -> list[Bid]:
+        return [bid for bid in self._bids if bid.wants(view.name) and may(bid.worker, shape, view, self._up)]
 
     def _head(self, view: QueueView, shapes: Mapping[int, Shape]) -> dict[int, Entrants]:
         """Its shape alone, and nothing behind it; nothing where it cannot be placed."""
@@ -198,13 +222,15 @@ class _Round:
         entrants = self._entrants(view, head.shape, shapes[head.shape], head)
         return {} if entrants is None else {head.shape: entrants}
 
-    def _entrants(self, view: QueueView, number: int, shape: Shape, head: TaskRow | None = None) -> Entrants | None:
-        able = [bid for bid in self._bids if bid.wants(view.name) and may(bid.worker, shape, view, self._up)]
+    def _entrants(
+        self, view: QueueView, number: int, shape: Shape, head: TaskRow | None = None, after: Place | None = None
+    ) -> Entrants | None:
+        able = self._able(view, shape)
         policy = shape.policy is not None
         if not able or (policy and (view.name, number) not in self.offered):
             return None
         db, line = self._field.db, behind
-        rows = self._field.book.tasks(view.name, number) if policy else ready(db, view, number, self._holds)
+        rows = self._field.book.tasks(view.name, number) if policy else ready(db, view, number, self._holds, after)
         if policy and view.settings.discipline == FAIR:
             rows = by_key(rows, self._holds)
         if head is not None:

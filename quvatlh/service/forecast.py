@@ -118,16 +118,16 @@ class Forecast:
 
     def heard(self, _index: int, events: Sequence[Event]) -> None:
         """Few of many are timed: those that fit."""
-        runs = self._runs
+        runs, now = self._runs, self._clock.boot()
         for event in events:
             seq = event.seq
             if event.kind == "task.claimed":
-                if len(runs) < WATCHED_MAX or self._make_room():
-                    runs[seq] = self._clock.boot()
+                if len(runs) < WATCHED_MAX or self._make_room(now):
+                    runs[seq] = now
                 if seq in self._told:
                     self._came_true(seq)
             elif seq in runs and event.kind in _ENDS:
-                self._run_times.learn(event.queue, (self._clock.boot() - runs.pop(seq)) * 1000)
+                self._run_times.learn(event.queue, (now - runs.pop(seq)) * 1000)
             elif event.kind in _LOST:
                 runs.pop(seq, None)
                 if event.kind == "task.deleted":
@@ -140,9 +140,9 @@ class Forecast:
         self._runs.clear()
         self._told.clear()
 
-    def _make_room(self) -> bool:
+    def _make_room(self, now: float) -> bool:
         """A run that goes on for so long makes room for another."""
-        if self._clock.boot() - next(iter(self._runs.values())) < LONG_S:
+        if now - next(iter(self._runs.values())) < LONG_S:
             return False
         self._runs.popitem(last=False)
         return True

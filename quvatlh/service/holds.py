@@ -6,19 +6,39 @@ Apply checks all of it again; what is known here is not proposed in vain, and is
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from quvatlh.core import limits, tally
 from quvatlh.core.books import QueueState
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.disciplines.htb import Tree
 from quvatlh.core.lines import flows
+from quvatlh.core.market import PlainTask
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 
 _UNLIMITED: Final = frozenset({limits.NO_LIMIT})
+
+
+class Lot(NamedTuple):
+    """What one worker was given of one queue, of tasks in which nothing but slots has a say."""
+
+    queue: str
+    worker: str
+    slots: int
+    """Of each."""
+    tasks: dict[int, PlainTask]
+    """By seq."""
+    names: Mapping[tuple[str, str], int]
+    """Group and name -> how many of them have it."""
+
+    @classmethod
+    def of(cls, queue: str, worker: str, slots: int, tasks: dict[int, PlainTask]) -> Lot:
+        names = Counter([(task.group, task.name) for task in tasks.values() if task.name is not None])
+        return cls(queue, worker, slots, tasks, names)
 
 
 class Holds:
@@ -35,15 +55,18 @@ class Holds:
 
     def charge(self, row: TaskRow, settings: QueueSettings) -> None:
         """A start counts for its queue and its class, as apply will count it."""
+        self.charge_one(row.queue, row.cost, row.slots, settings)
+
+    def charge_one(self, queue: str, cost: int, slots: int, settings: QueueSettings) -> None:
         name = settings.class_
         if name is None or self.tree is None:
-            self.turns.serve(QUEUES, row.queue, row.cost, settings.weight)
+            self.turns.serve(QUEUES, queue, cost, settings.weight)
             return
-        lender = self.tree.lender(name, row.slots)
-        self.tree.take(name, row.slots)
-        self.turns.serve(of_class(name), row.queue, row.cost, settings.weight)
+        lender = self.tree.lender(name, slots)
+        self.tree.take(name, slots)
+        self.turns.serve(of_class(name), queue, cost, settings.weight)
         if lender is not None:
-            self.turns.serve(lent_by(lender.scope), name, row.cost, self.tree.weight(name))
+            self.turns.serve(lent_by(lender.scope), name, cost, self.tree.weight(name))
 
     def took(self, row: TaskRow, settings: QueueSettings, worker: str) -> None:
         """It counts as live, and for its flow."""
@@ -58,6 +81,14 @@ class Holds:
         if settings.discipline == FAIR:
             key = row.key or ""
             self.turns.serve(flows(row.queue), key, row.cost, settings.key_weights.get(key, 1))
+
+    def took_lot(self, lot: Lot) -> None:
+        """The same of many in which neither keys nor flows have a say."""
+        live, queue, count = self._live, lot.queue, len(lot.tasks)
+        live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + count
+        live[tally.LIVE_WORKER, queue, lot.worker] = self.live(tally.LIVE_WORKER, queue, lot.worker) + count
+        for (group, name), named in lot.names.items():
+            self._names.add(group, name, None, named)
 
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""
@@ -116,6 +147,10 @@ class Holds:
             return False
         smallest = min((limit for limit, n in counted.items() if n > 0), default=limits.NO_LIMIT)
         return sum(counted.values()) >= min(smallest, row.lim or limits.NO_LIMIT)
+
+    def name_is_free(self, group: str, name: str) -> bool:
+        """Nothing that is live under it has a limit."""
+        return not self._names.any() or self._names.live(group, name).keys() <= _UNLIMITED
 
     def start_tag(self, row: TaskRow) -> int:
         return self.turns.start_tag(flows(row.queue), row.key or "")

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from quvatlh.core import market, tally
 from quvatlh.core.disciplines import FAIR
+from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid
@@ -131,8 +132,24 @@ class Entrants(NamedTuple):
     """They ask for a policy, and `rows` are those that somebody bids for."""
 
 
+class Plain(NamedTuple):
+    """A lane in which nothing but slots has a say: its shape, and the workers that may have it."""
+
+    queue: str
+    shape: int
+    slots: int
+    bids: Sequence[Bid]
+
+
+def is_plain(settings: QueueSettings) -> bool:
+    """Whether all that they say of what may start next is how much."""
+    rules = (settings.limit_per_key, settings.limit_per_worker, settings.class_)
+    return settings.limit != 1 and settings.discipline != FAIR and all(rule is None for rule in rules)
+
+
 class Lane:
-    """`could`: whether anybody has room for what is smallest in it. `load` finds who stands in it, when that is asked first."""
+    """`could`: whether anybody has room for what is smallest in it. `load` finds who stands in it, when that is asked first: all
+    of it, or what comes after a place."""
 
     def __init__(
         self,
@@ -140,8 +157,11 @@ class Lane:
         room: int,
         holds: Holds,
         could: Callable[[], bool],
-        load: Callable[[], Mapping[int, Entrants]],
+        load: Callable[[Place | None], Mapping[int, Entrants]],
     ) -> None:
+        self.plain: Callable[[], Plain | None] = lambda: None
+        self.after: Place | None = None
+        """Up to there all of it was given out or is not wanted."""
         self.queue = queue
         self.room = room
         self.holds = holds
@@ -150,12 +170,17 @@ class Lane:
         self._entrants: Mapping[int, Entrants] | None = None
         self._at = 0
 
+    @property
+    def is_new(self) -> bool:
+        """Nobody has looked into it."""
+        return self._entrants is None and self.after is None
+
     def next(self) -> tuple[TaskRow, Entrants] | None:
         """It is taken by `turned`, left where it is by `pass_over` or `skip`."""
         if self.room <= 0 or not self._could():
             return None
         if self._entrants is None:
-            self._entrants = self._load()
+            self._entrants = self._load(self.after)
         if len(self._entrants) == 1:
             (self._at,) = self._entrants
         else:
@@ -205,9 +230,10 @@ class HeadLane(Lane):
         self.room = 0
 
 
-def ready(db: sqlite3.Connection, queue: QueueView, shape: int, holds: Holds) -> Iterator[TaskRow]:
-    """The ready order from the table, in pieces."""
-    after: Place | None = None
+def ready(
+    db: sqlite3.Connection, queue: QueueView, shape: int, holds: Holds, after: Place | None = None
+) -> Iterator[TaskRow]:
+    """The ready order from the table, in pieces; all of it, or what comes after a place."""
     looked_at, size = 0, 4
     while looked_at < LOOKED_AT_MAX:
         rows = market.ready_tasks(db, queue.name, shape, limit=size, after=after)

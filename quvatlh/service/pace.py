@@ -63,6 +63,14 @@ class Pace:
         else:
             self._unseen.add(worker)
 
+    def gave(self, seqs: Sequence[int], queue: str, worker: str, slots: int, taken: int, each: int) -> None:
+        """The same of many at once, of `each` slots: `taken` were taken before."""
+        room = max(0, SAMPLES_MAX - len(self._watched))
+        for place, seq in enumerate(seqs[:room], 1):
+            self.awarded(seq, queue, slots / max(1, taken + place * each), worker, slots)
+        if len(seqs) > room:
+            self._unseen.add(worker)
+
     def run_ms(self, queue: str) -> float | None:
         """About how long a task of it takes a slot; None while too few were seen."""
         return self._run_times.of(queue)

@@ -169,15 +169,17 @@ class Presence:
                 self._wake.set()
                 if event.kind == "session.opened" and self._acting:
                     self._heard[(event.more or {}).get("session", "")] = self._clock.boot()
-            elif event.kind == "task.claimed":
-                self._claimed(event.worker, event.token, (event.more or {}).get("lease_ms", 0))
-
-    def _claimed(self, worker: str, token: int, lease_ms: int) -> None:
-        view = self.workers().get(worker)
-        if view is None or view.session is None or not is_pull(view.session):
-            if lease_ms < LEASE_MS_DEFAULT:
+        claimed = [event for event in events if event.kind == "task.claimed"]
+        workers = {worker: self.workers().get(worker) for worker in {event.worker for event in claimed}}
+        pulls = {name for name, view in workers.items() if view is not None and view.session and is_pull(view.session)}
+        for event in claimed:
+            lease_ms = (event.more or {}).get("lease_ms", 0)
+            if event.worker in pulls:
+                self._pulled(event.token, lease_ms)
+            elif lease_ms < LEASE_MS_DEFAULT:
                 self._wake.set()
-            return
+
+    def _pulled(self, token: int, lease_ms: int) -> None:
         now = self._clock.boot()
         if self._acting:
             self._renewed[token] = now

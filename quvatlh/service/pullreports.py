@@ -221,13 +221,13 @@ class PullReports:
     # --- a Hearer ---
 
     def heard(self, _index: int, events: Sequence[Event]) -> None:
-        for event in events:
-            if event.kind == "task.claimed":
-                if self._floor is None:
-                    self._floor = event.token - 1
-                view = self._presence.workers().get(event.worker)
-                if view is not None and view.facts.role == "pull":
-                    self._tasks[event.token] = event.seq
+        claimed = [event for event in events if event.kind == "task.claimed"]
+        if claimed and self._floor is None:
+            self._floor = claimed[0].token - 1
+        workers = {worker: self._presence.workers().get(worker) for worker in {event.worker for event in claimed}}
+        pulls = {worker for worker, view in workers.items() if view is not None and view.facts.role == "pull"}
+        if pulls:
+            self._tasks.update({event.token: event.seq for event in claimed if event.worker in pulls})
         while len(self._tasks) > KNOWN_MAX:
             oldest = next(iter(self._tasks))
             del self._tasks[oldest]

@@ -97,7 +97,8 @@ class Reports:
 
     def forget(self, token: int) -> None:
         for waiting in (self._starts, self._tables, self._words):
-            waiting.pop(token, None)
+            if waiting:
+                waiting.pop(token, None)
 
     def clear(self) -> None:
         """The session is over: nobody wants to hear it any more."""
@@ -254,10 +255,10 @@ class Reports:
 
     def _detail(self, event: ActionFinished) -> c.EndDetail | None:
         """Nothing of a plain success: nearly all there is."""
-        tail = tails.pack(event)
-        if event.error is None and not tail and event.result is None:
-            return None
         error = event.error
+        if error is None and event.result is None and not event.stdout_bytes and not event.stderr_bytes:
+            return None
+        tail = tails.pack(event)
         after_s = None if error is None else error.retry_after_s
         return c.EndDetail(
             exit_code=event.exit_code,

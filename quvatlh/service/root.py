@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from quvatlh.core.disciplines.htb import Lender, Tree
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
-from quvatlh.service.holds import Holds
+from quvatlh.service.holds import Holds, Lot
 from quvatlh.service.lanes import Lane
 
 
@@ -60,8 +60,19 @@ class Root:
                 self._lanes[queue] = lane
         return lane
 
+    def is_alone(self, lane: Lane) -> bool:
+        """Nobody else has a turn."""
+        return len(self._heap) == 1 and not self._classed and self._is_first(lane)
+
     def _is_first(self, lane: Lane) -> bool:
         return bool(self._heap) and self._heap[0][1] == lane.queue.name and lane.queue.name in self._lanes
+
+    def gave(self, lane: Lane, lots: Iterable[Lot]) -> None:
+        """Of a lane that is alone, whose tags therefore do not matter."""
+        self._changed()
+        for lot in lots:
+            lane.room -= len(lot.tasks)
+            lane.holds.took_lot(lot)
 
     def took(self, lane: Lane, task: TaskRow, times: int) -> None:
         """The workers have it in their hands."""

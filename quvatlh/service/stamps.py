@@ -15,6 +15,8 @@ _VARIANT = 0b10 << 62
 _LOW = (1 << 62) - 1
 _HIGH = (1 << 12) - 1
 _COUNTER_BITS = 74
+_TAIL = 1 << 48
+"""As far as the last group of a UUID's digits counts."""
 
 
 class Stamps:
@@ -28,7 +30,7 @@ class Stamps:
         drawn = int.from_bytes(self._entropy.token(_RANDOM_BYTES), "big") >> 8
         first = max(self._last + 1, (self._clock.wall_ms() << _COUNTER_BITS) | drawn)
         self._last = first + count - 1
-        return [_uuid7(first + n) for n in range(count)]
+        return _uuids7(first, count)
 
     def new_tasks(self, drafts: Sequence[Draft], log_time_ms: int) -> tuple[c.NewTask, ...]:
         """Relative times count from log time: the master's own clock may be an hour off."""
@@ -52,6 +54,15 @@ class Stamps:
 
 def _moment(relative_ms: int, now: int) -> int:
     return min(now + relative_ms, TIME_MS_MAX)
+
+
+def _uuids7(first: int, count: int) -> list[str]:
+    """They differ in their last group, until that overflows."""
+    tail = first % _TAIL
+    most = min(count, _TAIL - tail)
+    head = _uuid7(first)[:-12]
+    ids = [f"{head}{number:012x}" for number in range(tail, tail + most)]
+    return ids if most == count else ids + _uuids7(first + most, count - most)
 
 
 def _uuid7(number: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quvatlh.core.events import Event
@@ -75,9 +75,11 @@ class Times:
         self._now = array("I", bytes(4 * BUCKETS))
         self._before = array("I", bytes(4 * BUCKETS))
 
-    def saw(self, ms: int, at_ms: int) -> None:
+    def saw(self, lengths_ms: Iterable[int], at_ms: int) -> None:
         self._turn(at_ms)
-        self._now[_bucket(ms)] += 1
+        now = self._now
+        for ms in lengths_ms:
+            now[_SHORT[ms] if 0 <= ms < SHORT_MS else _bucket(ms)] += 1
 
     def quantiles(self, at_ms: int) -> dict[str, int] | None:
         self._turn(at_ms)
@@ -106,6 +108,11 @@ def _bucket(ms: int) -> int:
     return 0 if ms <= 0 else min(BUCKETS - 1, 1 + int(math.log2(ms) * STEPS))
 
 
+SHORT_MS: Final = 4096
+_SHORT: Final = tuple(map(_bucket, range(SHORT_MS)))
+"""Nearly all there are: a look in place of a logarithm."""
+
+
 def _length_ms(bucket: int) -> int:
     """The middle of it."""
     return 0 if bucket == 0 else round(2 ** ((bucket - 0.5) / STEPS))
@@ -123,18 +130,22 @@ class Flow:
         self.wait: Times | None = None
         self.run: Times | None = None
 
-    def count(self, what: int) -> None:
-        self._counts[self.slot % SLOTS * 4 + what] += 1
-        self.totals[what] += 1
+    def count(self, what: int, times: int) -> None:
+        self._counts[self.slot % SLOTS * 4 + what] += times
+        self.totals[what] += times
 
-    def saw(self, more: Mapping[str, Any], at_ms: int) -> None:
-        """What an event tells of times."""
-        if "waited_ms" in more:
+    def saw(self, told: Sequence[Mapping[str, Any]], at_ms: int) -> None:
+        """What events tell of times."""
+        waits = [more["waited_ms"] for more in told if "waited_ms" in more]
+        if waits:
             self.wait = self.wait or Times()
-            self.wait.saw(more["waited_ms"], at_ms)
-        elif more.get("started_at"):
+            self.wait.saw(waits, at_ms)
+        if len(waits) == len(told):
+            return
+        starts = [more["started_at"] for more in told if "waited_ms" not in more and more.get("started_at")]
+        if starts:
             self.run = self.run or Times()
-            self.run.saw(at_ms - more["started_at"], at_ms)
+            self.run.saw([at_ms - start for start in starts], at_ms)
 
     def turn(self, slot: int) -> None:
         """Slots that nothing happened in are empty."""
@@ -187,22 +198,25 @@ class Traffic:
         self._heard_at, self._heard_ms = self._clock.boot(), self._time_ms()
         if not self._since_ms:
             self._since_ms = self._heard_ms
-        name, flow = "", None
+        queues: dict[tuple[str, str], list[Event]] = {}
         for event in events:
-            counted = _COUNTED.get(event.kind)
-            if counted is None:
-                if event.kind == "queue.changed" and event.state == "deleted":
-                    self._flows.pop(event.id, None)
-                    flow = None
-                continue
-            if event.more is not None and "was" in event.more:
-                continue  # it had failed, and was counted then
-            if flow is None or event.queue != name:
-                name, flow = event.queue, self._flow(event.queue)
-            for what in counted:
-                flow.count(what)
-            if event.more is not None:
-                flow.saw(event.more, self._heard_ms)
+            if event.kind in _COUNTED:
+                if event.more is None or "was" not in event.more:  # else it had failed, and was counted then
+                    queues.setdefault((event.queue, event.kind), []).append(event)
+            elif event.kind == "queue.changed" and event.state == "deleted":
+                self._count(queues)
+                queues.clear()
+                self._flows.pop(event.id, None)
+        self._count(queues)
+
+    def _count(self, queues: Mapping[tuple[str, str], Sequence[Event]]) -> None:
+        for (queue, kind), events in queues.items():
+            flow = self._flow(queue)
+            for what in _COUNTED[kind]:
+                flow.count(what, len(events))
+            told = [event.more for event in events if event.more is not None]
+            if told:
+                flow.saw(told, self._heard_ms)
 
     def role_changed(self, role: Role) -> None:
         """Whoever is master, the log tells the same."""

@@ -52,6 +52,8 @@ class Held:
     started: ActionStarted | None = None
     stopping: bool = False
     """By a wish of the cluster or of this node: its end is nobody's fault."""
+    name: str = ""
+    """Of the action."""
     ours: bool = True
     """False once the cluster says that it is not."""
 
@@ -269,10 +271,11 @@ class Worker:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        now, left_of_none_s = self._clock.boot(), self.session.left_s(0)
         while self._queue:
             held = self._queue[0]
-            may = not self._draining and held.claim is not None and self._may_begin(held.claim)
-            left_s = held.since + BEGIN_S - self._clock.boot()
+            may = not self._draining and held.claim is not None and self._may_begin(held.claim, left_of_none_s)
+            left_s = held.since + BEGIN_S - now
             if not may and left_s > 0 and not self._draining:
                 self._timer = asyncio.get_running_loop().call_later(max(left_s, LOOK_S_MIN), self._pump)
                 return
@@ -283,21 +286,21 @@ class Worker:
                 self._drop(held)
                 self._reports.give_back(held.token)
 
-    def _may_begin(self, claim: Claim) -> bool:
-        """Its lease runs, as far as is known here; a request needs a slot now, since the executor has no part in it."""
-        if self.session.left_s(claim.lease_ms) <= 0:
+    def _may_begin(self, claim: Claim, left_of_none_s: float) -> bool:
+        """Its lease runs, as far as is known here; a request needs a slot now, since the executor has no part in it.
+        `left_of_none_s`: of a lease of no length."""
+        if left_of_none_s + claim.lease_ms / 1000 <= 0:
             return False
         if claim.work.adapter != "http" or not claim.slots:
             return True
         return claim.slots + sum(each.slots for each in self._held.values() if each.given) <= self._slots
 
     def _give(self, held: Held, claim: Claim, wait_s: float) -> None:
-        name = action_id(held.token)
         try:
             if claim.work.adapter == "http" and self.send is not None:
-                self.send(_errand(name, claim))
+                self.send(_errand(held.name, claim))
             else:
-                self._executor.start(self._spec(name, claim, wait_s))
+                self._executor.start(self._spec(held.name, claim, wait_s))
         except (WorkError, ValueError) as error:
             self._drop(held)
             detail = c.EndDetail(error_code="unrunnable", error_text=str(error)[:1000], permanent=True)
@@ -360,7 +363,8 @@ class Worker:
             self._reports.ended(c.End(held.token, held.task, 1, event.started_at_ms or 0, detail))
         else:
             self._reports.finished(held.token, held.task, event, stopped=held.stopping)
-        self._pump()
+        if self._queue or self._timer is not None:
+            self._pump()
         self.on_changed()
 
     def gone(self, why: str) -> None:
@@ -370,11 +374,12 @@ class Worker:
         self._executor.forget([action_id(token) for token in tokens])
 
     def _keep(self, name: str, held: Held) -> None:
+        held.name = name
         self._held[name] = held
         self._taken += held.slots
 
     def _drop(self, held: Held) -> None:
-        if self._held.pop(action_id(held.token), None) is not None:
+        if self._held.pop(held.name, None) is not None:
             self._taken -= held.slots
         if not held.given and held in self._queue:
             self._queue.remove(held)

@@ -10,6 +10,9 @@ import pytest
 from quvatlh.ports import Member
 from quvatlh.service.asks import ASK, AddTasks, Ask
 from quvatlh.service.pool import Rejected, Turn, Unavailable, Unknown
+from quvatlh.service.stamps import Stamps
+from tests.fakes.clock import FakeClock
+from tests.fakes.entropy import FakeEntropy
 from tests.service.stand import FULL, asked, lead, one, several, two
 
 
@@ -28,6 +31,16 @@ async def test_ids_are_uuids_that_sort_by_their_add(tmp_path: Path) -> None:
         assert len(set(ids)) == 55
         assert {UUID(each).version for each in ids} == {7}
         assert {UUID(each).variant for each in ids} == {RFC_4122}
+
+
+def test_ids_count_on_where_their_last_digits_overflow() -> None:
+    stamps = Stamps(FakeClock(), FakeEntropy(1))
+    (before,) = stamps.task_ids(1)
+    stamps._last |= (1 << 48) - 3
+    ids = stamps.task_ids(6)
+    assert [int(each[-12:], 16) for each in ids] == [(1 << 48) - 2, (1 << 48) - 1, 0, 1, 2, 3]
+    assert [before, *ids] == sorted({before, *ids})
+    assert {(UUID(each).version, UUID(each).variant) for each in ids} == {(7, RFC_4122)}
 
 
 async def test_any_node_takes_a_write_and_has_applied_it_when_it_answers(tmp_path: Path) -> None:

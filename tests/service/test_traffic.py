@@ -99,7 +99,7 @@ def test_percentiles_are_within_a_tenth(seed: int) -> None:
     lengths = sorted(round(10 ** chance.uniform(0.5, 6)) for _ in range(5000))
     times = Times()
     for ms in lengths:
-        times.saw(ms, START_MS)
+        times.saw([ms], START_MS)
     found = times.quantiles(START_MS)
     assert found is not None
     for word, share in traffic.QUANTILES.items():
