@@ -103,6 +103,11 @@ class ProcessExecutor:
         self._live[action.id] = Bell()
         self._link.send("start", *wire.spec_out(action))
 
+    def flush(self) -> None:
+        if self._link is not None and not self._link.is_slow:
+            self._link.flush()
+            os.sched_yield()
+
     def stop(self, action_id: str, grace_s: float | None = None) -> None:
         if self._link is not None and action_id in self._live:
             self._link.send("stop", action_id, grace_s)

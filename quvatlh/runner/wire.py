@@ -74,11 +74,11 @@ class Link(asyncio.Protocol):
         self._waiting.append(data)
         self.waiting_bytes += len(data)
         if len(self._waiting) == 1 and not self.is_slow:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
     def close(self) -> None:
         """What was sent still leaves."""
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -99,14 +99,15 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_slow = False
-        self._flush()
+        self.flush()
         self.on_pace()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None
         self._lost(self)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Without waiting for the end of this turn."""
         if self._waiting and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(self._waiting))
         self._waiting.clear()
