@@ -58,6 +58,8 @@ class Link(asyncio.Protocol):
         """The other side does not read as fast as we write."""
         self.on_pace: Callable[[], None] = lambda: None
         """It does again."""
+        self.on_read: Callable[[], None] = lambda: None
+        """All that came in one read has been heard."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -76,6 +78,11 @@ class Link(asyncio.Protocol):
         if len(self._waiting) == 1 and not self.is_slow:
             self._loop.call_soon(self.flush)
 
+    @property
+    def is_alone(self) -> bool:
+        """One message waits to leave, and no more."""
+        return len(self._waiting) == 1
+
     def close(self) -> None:
         """What was sent still leaves."""
         self.flush()
@@ -91,6 +98,7 @@ class Link(asyncio.Protocol):
             self._unpacker.feed(data)
             for message in self._unpacker:
                 self.heard(self, message)
+            self.on_read()
         except (msgpack.UnpackException, msgpack.BufferFull, msgspec.MsgspecError, ValueError):
             self.cut()
 

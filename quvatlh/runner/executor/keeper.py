@@ -104,6 +104,8 @@ class Keeper:
         self.on_environments: Callable[[tuple[Environment, ...]], None] = lambda _environments: None
         self.on_reload: Callable[[str | None], Collection[str]] = lambda _name: ()
         """Of whoever has any; what they load is no matter of leases."""
+        self.on_read: Callable[[], None] = lambda: None
+        """What came together from the daemon has been begun together."""
         runner.listen(self)
         self._arm()
 
