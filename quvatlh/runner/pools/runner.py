@@ -110,7 +110,7 @@ class PoolRunner:
         if action.id in self._runs:
             raise ValueError(f"action {action.id} is live already")
         self.gate.width = action.width
-        run = CallRun(action, self._settings.outputs_dir, self._settings.output_bytes_max)
+        run = CallRun(action, self._settings.outputs_dir, self._settings.output_bytes_max, self._loop.time())
         pool = self._pools.get(call.environment)
         refusal = self._refusal(action, pool)
         if pool is None or refusal is not None:
@@ -225,7 +225,7 @@ class PoolRunner:
         event: ActionFinished = run.finished(error, result, self._clock.wall_ms(), exit_code=code, signal=signal)
         for listener in self._listeners:
             listener.finished(event)
-        run.bell.ring()
+        run.ring()
 
     def hand_out(self) -> None:
         """What came meanwhile, to the children."""
