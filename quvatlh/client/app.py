@@ -12,13 +12,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
 from quvatlh.client import timetable
-from quvatlh.client.feed import Written, aanswered, answered
+from quvatlh.client.feed import aanswered, answered
 from quvatlh.client.forms import Form
 from quvatlh.client.handles import Handle
 from quvatlh.client.hooks import Hook, Hooks
@@ -27,6 +26,7 @@ from quvatlh.client.sides import Cluster, Inline, Taker
 from quvatlh.client.taskoptions import Duration, Json, TaskOptions
 from quvatlh.client.tasks import Call, Task
 from quvatlh.client.timetable import OWN, Changes, Rule
+from quvatlh.client.ways import Way, Written
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,9 +147,7 @@ class App:
         return self.handle_of(task_id, None)
 
     def handle_of(self, task_id: str, form: Form | None, /) -> Handle[Any]:
-        written: Future[Written] = Future()
-        written.set_result(Written(task_id, existing=True))
-        return Handle(self.side(), written, form or self._form_of)
+        return Handle(self.side(), Way(Written(task_id, existing=True)), form or self._form_of)
 
     @overload
     def results(self, tasks: Iterable[Handle[R]], /) -> Outcomes[R]: ...

@@ -12,9 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import Final
 
 from quvatlh.client.errors import Fault, Problem, Rejected
+from quvatlh.client.ways import Way, Written
 
 EVENT_TASKS_MAX: Final = 1000
 """Above it an event costs a task no less."""
@@ -26,12 +27,6 @@ WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 _PLACE: Final = re.compile(r"^tasks\[(\d+)\]\.?")
 
 
-class Written(NamedTuple):
-    id: str
-    existing: bool
-    """An older task stands for it, by its id or its unique key."""
-
-
 class Item:
     """A task on its way."""
 
@@ -39,7 +34,7 @@ class Item:
 
     def __init__(self, body: bytes, *, unwatched: bool = False) -> None:
         self.body = body
-        self.done: Future[Written] = Future()
+        self.done = Way()
         self.unwatched = unwatched
         """Nobody waits for it: what becomes of it is kept for `flush`."""
 
@@ -95,7 +90,7 @@ class Feed:
             turns, self._queue = self._queue, deque()
             self._settled += len(items)
         for item in items:
-            if item.done.set_running_or_notify_cancel():
+            if item.done.begin():
                 self._fail(item, error)
         for turn in turns:
             if turn.set_running_or_notify_cancel():
@@ -136,7 +131,7 @@ class Feed:
                 self._waiting.popleft()
                 count += 1
                 self._bytes -= len(item.body)
-                if item.done.set_running_or_notify_cancel():
+                if item.done.begin():
                     items.append(item)
                     size += len(item.body) + 1
             self._running = count > 0
@@ -164,7 +159,7 @@ class Feed:
                 self._fail(item, error)
         else:
             for item, one in pairs:
-                item.done.set_result(one)
+                item.done.settle(one)
 
     async def _without_guilty(self, items: Sequence[Item], problem: Rejected) -> None:
         """Those named fail, the others go again; where nobody is named, half by half."""
@@ -178,9 +173,9 @@ class Feed:
         await self._write(rest[half:])
 
     def _fail(self, item: Item, error: Exception) -> None:
-        if item.done.done():
+        if item.done.is_settled:
             return
-        item.done.set_exception(error)
+        item.done.fail(error)
         if item.unwatched:
             with self._lock:
                 self._lost = self._lost or error
@@ -197,21 +192,21 @@ class Feed:
                 barrier.set_result(None)
 
 
-def answered(ways: Sequence[Future[Written]]) -> None:
-    """When all have an answer, the first failure of them is raised."""
-    for way in ways:
+def answered(ways: Sequence[Way]) -> None:
+    """When all have an answer, the first failure of them is raised. They are answered in order, mostly: so the last one is
+    waited for, and this thread is not woken for each of them."""
+    for way in reversed(ways):
         way.exception()
     for way in ways:
         way.result()
 
 
-async def aanswered(ways: Sequence[Future[Written]]) -> None:
-    """The same for a coroutine. They are answered in order, mostly: so the last one is waited for, and the loop is not
-    woken for each of them."""
+async def aanswered(ways: Sequence[Way]) -> None:
+    """The same for a coroutine."""
     try:
         for way in reversed(ways):
             if not way.done():
-                await asyncio.gather(asyncio.wrap_future(way), return_exceptions=True)
+                await asyncio.gather(asyncio.wrap_future(way.future), return_exceptions=True)
     except asyncio.CancelledError:
         for way in ways:
             way.cancel()

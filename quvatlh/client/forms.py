@@ -86,9 +86,19 @@ class Form:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.signature = inspect.signature(function)
+        kinds = [each.kind for each in self.signature.parameters.values()]
+        needed = [each.default for each in self.signature.parameters.values()].count(inspect.Parameter.empty)
+        is_simple = all(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+        self._counts = range(needed, len(kinds) + 1) if is_simple else range(0)
+        """So many positional arguments fit, whatever they are."""
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """As they are sent. TypeError where they do not fit the function; Unfit where they cannot be sent."""
+        if not kwargs and not self.slots and len(args) in self._counts:
+            found = plain.fault(dict(zip(self.signature.parameters, args, strict=False))) if args else None
+            if found is not None:
+                raise Unfit(found)
+            return args, kwargs
         bound = self.signature.bind(*args, **kwargs)
         if not self.slots:
             found = plain.fault(bound.arguments)

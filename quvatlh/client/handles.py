@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from quvatlh.client.errors import Rejected
-from quvatlh.client.feed import Written
 from quvatlh.client.forms import Form
+from quvatlh.client.ways import Way
 
 if TYPE_CHECKING:
     from quvatlh.client.taskoptions import Json
@@ -83,14 +83,14 @@ class Handle(Generic[R_co]):
 
     __slots__ = ("_form", "_side", "_written")
 
-    def __init__(self, side: Side, written: Future[Written], form: Form | FormOf | None = None) -> None:
+    def __init__(self, side: Side, written: Way, form: Form | FormOf | None = None) -> None:
         """`form`: of its function, or who knows it by the task."""
         self._side = side
         self._written = written
         self._form = form
 
     def __repr__(self) -> str:
-        known = self._written.done() and not self._written.cancelled() and self._written.exception() is None
+        known = self._written.is_settled and self._written.exception() is None
         return f"<quvatlh.Handle {self.id if known else 'on its way'}>"
 
     @property
@@ -139,7 +139,7 @@ class Handle(Generic[R_co]):
         await asyncio.wrap_future(self._side.act("retry", await self._aid()))
 
     async def _aid(self) -> str:
-        return (await asyncio.shield(asyncio.wrap_future(self._written))).id
+        return (await asyncio.shield(asyncio.wrap_future(self._written.future))).id
 
 
 def value_of(task: Json) -> Any:

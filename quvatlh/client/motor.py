@@ -19,8 +19,9 @@ import msgspec
 
 from quvatlh.client.calls import Client
 from quvatlh.client.errors import Broken, Rejected, Unavailable
-from quvatlh.client.feed import Feed, Item, Written
+from quvatlh.client.feed import Feed, Item
 from quvatlh.client.http import Options
+from quvatlh.client.ways import Written
 
 T = TypeVar("T")
 EXIT_S = 15.0

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from quvatlh import task as inside
 from quvatlh.client.errors import Rejected
-from quvatlh.client.feed import Item, Written
+from quvatlh.client.feed import Item
 from quvatlh.client.handles import FINISHED, Side
 from quvatlh.client.outcomes import MATCHED, Finished, Flow, Wanted
 from quvatlh.client.timetable import Changes, bring
+from quvatlh.client.ways import Way, Written
 
 if TYPE_CHECKING:
     from quvatlh.client.calls import Client
@@ -50,22 +51,22 @@ class Taker(Side, Protocol):
         """Of tasks as they finish."""
         ...
 
-    def put(self, call: Sent, *, watched: bool = True) -> Future[Written]:
+    def put(self, call: Sent, *, watched: bool = True) -> Way:
         """Unwatched: nobody will look at the answer, so a failure is kept for `flush`."""
 
-    async def aput(self, call: Sent) -> Future[Written]: ...
+    async def aput(self, call: Sent) -> Way: ...
 
 
 class Cluster:
     def __init__(self, motor: Motor) -> None:
         self.motor = motor
 
-    def put(self, call: Sent, *, watched: bool = True) -> Future[Written]:
+    def put(self, call: Sent, *, watched: bool = True) -> Way:
         item = Item(call.body, unwatched=not watched)
         self.motor.put(item)
         return item.done
 
-    async def aput(self, call: Sent) -> Future[Written]:
+    async def aput(self, call: Sent) -> Way:
         item = Item(call.body)
         await self.motor.aput(item)
         return item.done
@@ -125,7 +126,7 @@ class Inline:
         self._number = 0
         self._lock = threading.Lock()
 
-    def put(self, call: Sent, *, watched: bool = True) -> Future[Written]:  # noqa: ARG002 - all failures are results
+    def put(self, call: Sent, *, watched: bool = True) -> Way:  # noqa: ARG002 - all failures are results
         spec = json.loads(call.body)
         with self._lock:
             self._number += 1
@@ -133,11 +134,9 @@ class Inline:
             existing = task_id in self._tasks
         if not existing:
             self._keep(task_id, _run(task_id, spec, call.run), call)
-        written: Future[Written] = Future()
-        written.set_result(Written(task_id, existing))
-        return written
+        return Way(Written(task_id, existing))
 
-    async def aput(self, call: Sent) -> Future[Written]:
+    async def aput(self, call: Sent) -> Way:
         return await asyncio.to_thread(self.put, call)
 
     def finished(self, task_id: str, timeout_s: float | None) -> Future[Json]:  # noqa: ARG002 - it has

@@ -109,7 +109,7 @@ class Task(Generic[P, R, V]):
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         side = self._side()
         way = await side.aput(self.call(*args, **kwargs))
-        await asyncio.wrap_future(way)
+        await asyncio.wrap_future(way.future)
         return Handle(side, way, self.form)
 
     def enqueue_nowait(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

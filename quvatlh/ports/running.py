@@ -231,6 +231,10 @@ class Executor(Protocol):
         its end alone."""
         ...
 
+    def flush(self) -> None:
+        """What was started leaves now, not at the end of the caller's turn."""
+        ...
+
     def stop(self, action_id: str, grace_s: float | None = None) -> None:
         """As Runner.stop; what has not begun is `stale`."""
         ...

@@ -12,8 +12,10 @@ import contextlib
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -217,14 +219,48 @@ class ThreadLane:
     """One thread, named for the operator who looks at the process."""
 
     def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     async def run(self, job: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
+        """A third less of a way there and back than an executor's, whose futures are made for many threads."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            if answer.cancelled():
+                return
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                tell = partial(_failed, answer, error)
+            else:
+                tell = partial(_done, answer, result)
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(tell)
+
+        self._jobs.put(work)
+        return await answer
 
     def close(self) -> None:
         """Waits for the jobs that were given."""
-        self._executor.shutdown(wait=True)
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def _done(answer: asyncio.Future[T], result: T) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _failed(answer: asyncio.Future[T], error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)
 
 
 class DirectoryInUse(Exception):

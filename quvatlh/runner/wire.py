@@ -58,6 +58,8 @@ class Link(asyncio.Protocol):
         """The other side does not read as fast as we write."""
         self.on_pace: Callable[[], None] = lambda: None
         """It does again."""
+        self.on_read: Callable[[], None] = lambda: None
+        """All that came in one read has been heard."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -74,11 +76,16 @@ class Link(asyncio.Protocol):
         self._waiting.append(data)
         self.waiting_bytes += len(data)
         if len(self._waiting) == 1 and not self.is_slow:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
+
+    @property
+    def is_alone(self) -> bool:
+        """One message waits to leave, and no more."""
+        return len(self._waiting) == 1
 
     def close(self) -> None:
         """What was sent still leaves."""
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -91,6 +98,7 @@ class Link(asyncio.Protocol):
             self._unpacker.feed(data)
             for message in self._unpacker:
                 self.heard(self, message)
+            self.on_read()
         except (msgpack.UnpackException, msgpack.BufferFull, msgspec.MsgspecError, ValueError):
             self.cut()
 
@@ -99,14 +107,15 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_slow = False
-        self._flush()
+        self.flush()
         self.on_pace()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None
         self._lost(self)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Without waiting for the end of this turn."""
         if self._waiting and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(self._waiting))
         self._waiting.clear()

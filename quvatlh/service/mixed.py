@@ -33,6 +33,9 @@ class Mixed:
     def start(self, action: ActionSpec) -> None:
         self._executor.start(action)
 
+    def flush(self) -> None:
+        self._executor.flush()
+
     def send(self, errand: Errand) -> None:
         self._courier.start(errand)
 

@@ -244,6 +244,7 @@ class Worker:
                     self._stop(name)
         self._disowned = {token for token in self._disowned if token > self._top}
         self._pump()
+        self._executor.flush()  # before all else that this entry sets going
         self._check_idle()
         self.on_changed()
 

@@ -9,7 +9,8 @@ import pytest
 
 from quvatlh.client import feed as feeds
 from quvatlh.client.errors import Fault, Rejected, Unavailable
-from quvatlh.client.feed import Feed, Item, Written
+from quvatlh.client.feed import Feed, Item
+from quvatlh.client.ways import Way, Written
 
 
 class Wire:
@@ -134,3 +135,18 @@ async def test_an_answer_of_another_length_fails_its_tasks_and_the_next_go_on() 
     [later] = wire.offer(b"1")
     await wire.idle()
     assert later.done.result().id == "1"
+
+
+async def test_a_way_tells_whoever_asks_before_and_after_its_end_and_is_cancelled_only_before_its_write() -> None:
+    early, late, lost, cancelled = Way(), Way(), Way(), Way()
+    asked, end = early.future, Written("1", existing=False)
+    assert (early.begin(), late.begin(), lost.begin()) == (True, True, True)
+    assert (asked.cancel(), late.cancel()) == (False, False)
+    early.settle(end)
+    late.settle(end)
+    lost.fail(ValueError("no"))
+    assert (asked.result(), late.future.result(), late.result()) == (end, end, end)
+    assert str(lost.exception()) == "no"
+    with pytest.raises(ValueError, match="no"):
+        lost.result()
+    assert (cancelled.cancel(), cancelled.begin(), cancelled.done(), cancelled.is_settled) == (True, False, True, False)

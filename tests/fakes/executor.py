@@ -367,6 +367,9 @@ class FakeExecutor:
         self._live[action.id] = None
         process.tell(lambda: process.start(action))
 
+    def flush(self) -> None:
+        """It left at once."""
+
     def stop(self, action_id: str, grace_s: float | None = None) -> None:
         if self._process is not None and action_id in self._live:
             process = self._process

@@ -51,7 +51,7 @@ class Door:
         elif worker != self._keeper.worker:
             link.send("worker", self._keeper.worker)
         else:
-            link.heard = self._keeper.heard
+            link.heard, link.on_read = self._keeper.heard, self._keeper.on_read
             self._keeper.take(link)
 
     def _lost(self, link: wire.Link) -> None:

@@ -98,12 +98,16 @@ class Keeper:
         self._watched: dict[str, wire.Link] = {}
         """Actions of which more is waited for, and who is to be told."""
         self._timer: asyncio.TimerHandle | None = None
+        self._look_at_s = 0.0
+        """When that looks, by the boot clock."""
         self._result_bytes = 0
         """Of ends that are kept."""
         self._ending = False
         self.on_environments: Callable[[tuple[Environment, ...]], None] = lambda _environments: None
         self.on_reload: Callable[[str | None], Collection[str]] = lambda _name: ()
         """Of whoever has any; what they load is no matter of leases."""
+        self.on_read: Callable[[], None] = lambda: None
+        """What came together from the daemon has been begun together."""
         runner.listen(self)
         self._arm()
 
@@ -371,12 +375,14 @@ class Keeper:
         if self._link is None:
             ends.append(self._needless_s())
         if ends and not self._ending:
-            self._timer = self._loop.call_later(max(LOOK_S_MIN, min(min(ends) - now, LOOK_S_MAX)), self._look)
+            after_s = max(LOOK_S_MIN, min(min(ends) - now, LOOK_S_MAX))
+            self._look_at_s = now + after_s
+            self._timer = self._loop.call_later(after_s, self._look)
 
     def _arm_by(self, at_s: float) -> None:
         """It is armed already, nearly always."""
-        left_s = max(LOOK_S_MIN, min(at_s - self._clock.boot(), LOOK_S_MAX))
-        if self._timer is None or self._timer.when() > self._loop.time() + left_s:
+        look_s = self._look_at_s
+        if self._timer is None or (look_s > at_s and look_s > self._clock.boot() + LOOK_S_MIN):
             self._arm()
 
     def _needless_s(self) -> float:

@@ -45,6 +45,7 @@ async def live(settings: dict[str, Any], directory: int, ready: Callable[[], Non
     life = secrets.token_hex(SESSION_BYTES), secrets.token_bytes(SECRET_BYTES), settings["worker"]
     keeper = Keeper(runner, clock, life, over.set, isolated=isolated)
     keeper.on_environments, keeper.on_reload = runner.pools.configure, runner.pools.reload
+    keeper.on_read = runner.pools.hand_out
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, keeper.end, 0)
     entrance = door.Door(keeper)

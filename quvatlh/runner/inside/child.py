@@ -35,6 +35,7 @@ READ_BYTES = 1024 * 1024
 RESULT_BYTES_MAX = 16 * 1024 * 1024
 RING = (1).to_bytes(8, sys.byteorder)
 STREAMS = ("stdout", "stderr")
+read = json.JSONDecoder().raw_decode
 
 
 def prepare(cwd: str, preload: list[str]) -> None:
@@ -52,9 +53,11 @@ class Child:
         self._in, self._out, self._bell = files["in"], files["out"], files["bell"]
         self._reads = tuple((name, files[f"{name}_read"]) for name in STREAMS)
         os.set_blocking(self._out, False)
-        self._readable, self._writable = select.poll(), select.poll()
+        self._readable, self._writable, self._written = select.poll(), select.poll(), select.poll()
         self._readable.register(self._in, select.POLLIN)
         self._writable.register(self._out, select.POLLOUT)
+        for _, fd in self._reads:
+            self._written.register(fd, select.POLLIN)
         self._rest = b""
         self._pending: deque[dict[str, Any] | None] = deque()
         self._recalled: list[str] = []
@@ -92,10 +95,13 @@ class Child:
                 data = os.read(self._in, READ_BYTES)
                 if not data:
                     os._exit(0)
-                lines = (self._rest + data).split(b"\n")
-                self._rest = lines.pop()
-                for line in lines:
-                    self._take(json.loads(line))
+                whole, end, rest = data.rpartition(b"\n")
+                if end:
+                    text, self._rest = (self._rest + whole).decode(), rest
+                    for line in text.split("\n"):
+                        self._take(read(line)[0])
+                else:
+                    self._rest += rest
         finally:
             self._feeding = False
         if self._nudged:
@@ -237,10 +243,12 @@ class Child:
                     context.tell(stream, rest)
             return ""
         for file in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                file.flush()
-        for stream, fd in self._reads:
-            self._drain(context.action, stream, fd)
+            if getattr(file, "is_used", True):
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    file.flush()
+        if self._written.poll(0):
+            for stream, fd in self._reads:
+                self._drain(context.action, stream, fd)
         return ',"leaving":true' if not self._sharing and has_children() else ""
 
     def _drain(self, action: str, stream: str, fd: int) -> None:
@@ -348,13 +356,17 @@ class Child:
             self._push(data)
 
     def _push(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
+        rest: bytes | memoryview = data
+        while rest:
             try:
-                view = view[os.write(self._out, view) :]
+                sent = os.write(self._out, rest)
             except BlockingIOError:
                 self._ring()
                 self._writable.poll()
+                continue
+            if sent == len(rest):
+                return
+            rest = memoryview(rest)[sent:]
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):

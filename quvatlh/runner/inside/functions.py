@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import sys
 import traceback
 from typing import Any
 
@@ -17,17 +18,28 @@ OURS = ("quvatlh.", "quvatlh_inside.")
 
 def tell_environment(message: dict[str, Any]) -> None:
     """For the processes that a task starts."""
-    environ = os.environ
-    environ["QUVATLH_TASK_ID"] = message.get("task", "")
-    environ["QUVATLH_ACTION_ID"] = message["id"]
-    environ["QUVATLH_ATTEMPT"] = str(message.get("attempt", 1))
-    environ["QUVATLH_FENCE"] = str(message.get("token", 0))
-    environ["QUVATLH_WORKER"] = message.get("worker", "")
+    _tell(b"QUVATLH_TASK_ID", message.get("task", ""))
+    _tell(b"QUVATLH_ACTION_ID", message["id"])
+    _tell(b"QUVATLH_ATTEMPT", str(message.get("attempt", 1)))
+    _tell(b"QUVATLH_FENCE", str(message.get("token", 0)))
+    _tell(b"QUVATLH_WORKER", message.get("worker", ""))
     payload = message.get("payload")
     if payload is not None:
-        environ["QUVATLH_PAYLOAD"] = payload
-    elif "QUVATLH_PAYLOAD" in environ:
-        del environ["QUVATLH_PAYLOAD"]
+        _tell(b"QUVATLH_PAYLOAD", payload)
+    elif b"QUVATLH_PAYLOAD" in _ENVIRON:
+        del os.environ["QUVATLH_PAYLOAD"]
+
+
+_ENCODING = sys.getfilesystemencoding()
+_ENVIRON: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001 - 3 us less of each task
+
+
+def _tell(name: bytes, text: str) -> None:
+    """As os.environ does it; what stands there already, it would write again."""
+    value = text.encode(_ENCODING, "surrogateescape")
+    if _ENVIRON.get(name) != value:
+        os.putenv(name, value)
+        _ENVIRON[name] = value
 
 
 def resolved(target: str) -> Any:

@@ -17,6 +17,8 @@ class Stream(io.TextIOBase):
         )
         self._name = name
         self.name = f"<{name}>"
+        self.is_used = self._is_exposed = False
+        """Something may wait in it to be written. Whoever has its buffer may write there at any time."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -24,6 +26,7 @@ class Stream(io.TextIOBase):
 
     @property
     def buffer(self) -> Any:
+        self.is_used = self._is_exposed = True
         return self._file.buffer
 
     def fileno(self) -> int:
@@ -36,7 +39,9 @@ class Stream(io.TextIOBase):
         context: Any = task.running.get()
         shared = None if context is None else getattr(context, "shared", None)
         if shared is None:
-            return self._file.write(text)
+            count = self._file.write(text)
+            self.is_used = True  # after it: a flush by another thread may come between
+            return count
         whole, end, rest = (shared[self._name] + text).rpartition("\n")
         shared[self._name] = rest
         if end:
@@ -44,4 +49,5 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
+        self.is_used = self._is_exposed
         self._file.flush()

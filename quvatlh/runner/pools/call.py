@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -58,21 +57,22 @@ class CallRun:
     """A carrier's run: also what Keeper asks about an action that goes on."""
 
     __slots__ = (
-        "_bytes_max", "_directory", "_error", "_streams", "action", "at_s", "began_ms", "began_s", "bell", "child",
+        "_bell", "_bytes_max", "_error", "_outputs_dir", "_streams", "action", "at_s", "began_ms", "began_s", "child",
         "has_slot", "inputs", "is_told", "kill_at_s", "outcome", "recalled_s", "wish",
     )  # fmt: skip
 
-    def __init__(self, action: ActionSpec, outputs_dir: str, output_bytes_max: int) -> None:
+    def __init__(self, action: ActionSpec, outputs_dir: str, output_bytes_max: int, at_s: float) -> None:
+        """What most of them never need is made by who needs it."""
         self.action = action
-        self.bell = Bell()
+        self._bell: Bell | None = None
         self.has_slot = False
         self.child: Child | None = None
         self.inputs = inputs.NOTHING
         """Files of its own."""
-        self.at_s = asyncio.get_running_loop().time()
-        """When it was asked for."""
+        self.at_s = at_s
+        """When it was asked for, by the loop's clock."""
         self.began_s: float | None = None
-        """When its turn came in its process, by the loop's clock."""
+        """When its turn came in its process, by the same clock."""
         self.began_ms: int | None = None
         self.is_told = False
         """Its start is."""
@@ -83,10 +83,25 @@ class CallRun:
         """When it was last asked back."""
         self.outcome: tuple[RunError | None, bytes | None] | None = None
         """Known, and told once its process is no more."""
-        self._directory = f"{outputs_dir}/{action.id}"
+        self._outputs_dir = outputs_dir
         self._bytes_max = output_bytes_max
-        self._streams: dict[StreamName, Written] = {}
+        self._streams: dict[StreamName, Written] | None = None
         self._error = ""
+
+    @property
+    def bell(self) -> Bell:
+        if self._bell is None:
+            self._bell = Bell()
+        return self._bell
+
+    def ring(self) -> None:
+        """For whoever waits for more, or for the end."""
+        if self._bell is not None:
+            self._bell.ring()
+
+    @property
+    def _directory(self) -> str:
+        return f"{self._outputs_dir}/{self.action.id}"
 
     @property
     def is_apart(self) -> bool:
@@ -100,10 +115,13 @@ class CallRun:
         return self.action.work.call.target
 
     def written(self) -> tuple[int, int]:
-        stdout, stderr = self._streams.get("stdout"), self._streams.get("stderr")
+        streams = self._streams or {}
+        stdout, stderr = streams.get("stdout"), streams.get("stderr")
         return (0 if stdout is None else stdout.tail.total), (0 if stderr is None else stderr.tail.total)
 
     def wrote(self, stream: StreamName, data: bytes) -> None:
+        if self._streams is None:
+            self._streams = {}
         found = self._streams.get(stream)
         if found is None:
             found = self._streams[stream] = Written()
@@ -111,11 +129,11 @@ class CallRun:
 
     def spill(self) -> None:
         """What there is may be followed from now on."""
-        for stream, written in self._streams.items():
+        for stream, written in (self._streams or {}).items():
             if written.held:
                 written.spill(self._directory, stream, self._bytes_max)
         if self._streams:
-            self.bell.ring()
+            self.ring()
 
     def kept_result(self, result: bytes) -> bytes:
         """What stands in the record: the result, or where it is. OSError."""
@@ -140,12 +158,12 @@ class CallRun:
         """The event; nothing of the action is left after it."""
         if self.inputs.made:
             inputs.remove(self.inputs)
-        action = self.action
-        if not self._streams:
+        action, streams = self.action, self._streams
+        if streams is None:
             return ActionFinished(
                 action.id, exit_code, signal, error, "", "", 0, 0, self.began_ms, now_ms, self._error, result
             )
-        stdout, stderr = (self._streams.get(stream) or Written() for stream in ("stdout", "stderr"))
+        stdout, stderr = (streams.get(stream) or Written() for stream in ("stdout", "stderr"))
         for each in (stdout, stderr):
             each.close()
             self._error = self._error or each.error

@@ -110,7 +110,7 @@ class PoolRunner:
         if action.id in self._runs:
             raise ValueError(f"action {action.id} is live already")
         self.gate.width = action.width
-        run = CallRun(action, self._settings.outputs_dir, self._settings.output_bytes_max)
+        run = CallRun(action, self._settings.outputs_dir, self._settings.output_bytes_max, self._loop.time())
         pool = self._pools.get(call.environment)
         refusal = self._refusal(action, pool)
         if pool is None or refusal is not None:
@@ -127,7 +127,6 @@ class PoolRunner:
                 return
         self._runs[action.id] = run, pool
         pool.enter(run)
-        self._arm()
 
     def stop(self, action_id: str, grace_s: float | None, wish: RunError) -> None:
         found = self._runs.get(action_id)
@@ -174,7 +173,7 @@ class PoolRunner:
 
     def soon(self, pool: Pool) -> None:
         if not self._dirty:
-            self._loop.call_soon(self._hand_out)
+            self._loop.call_soon(self.hand_out)
         self._dirty[pool] = None
 
     def eldest(self, pool: Pool) -> bool:
@@ -226,13 +225,15 @@ class PoolRunner:
         event: ActionFinished = run.finished(error, result, self._clock.wall_ms(), exit_code=code, signal=signal)
         for listener in self._listeners:
             listener.finished(event)
-        run.bell.ring()
+        run.ring()
 
-    def _hand_out(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        for pool in dirty:
-            pool.hand_out()
-        self._arm()
+    def hand_out(self) -> None:
+        """What came meanwhile, to the children."""
+        if self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            for pool in dirty:
+                pool.hand_out()
+            self._arm()
 
     def _rung(self) -> None:
         os.eventfd_read(self.bell)
@@ -240,6 +241,7 @@ class PoolRunner:
             for child in list(pool.brood.children.values()):
                 if child.is_python and child.is_born:
                     pool.look_at(child)
+        self.hand_out()
 
     def _arm(self) -> None:
         """A tick when the next one may be of use; none when nobody waits for anything."""

@@ -1,0 +1,87 @@
+"""What becomes of one task that is being enqueued, known to the thread that writes it and to whoever asks.
+
+As a Future, where anybody waits for it. Of many that are enqueued together only the last is waited for, and a Future of each
+would cost more than all else that is done for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+_LOCK: Final = threading.Lock()
+"""Of all ways: held for a few lines, never while anybody is told."""
+
+
+class Written(NamedTuple):
+    id: str
+    existing: bool
+    """An older task stands for it, by its id or its unique key."""
+
+
+class Way:
+    __slots__ = ("_begun", "_error", "_future", "_written")
+
+    def __init__(self, written: Written | None = None) -> None:
+        self._written = written
+        self._error: Exception | None = None
+        self._begun = False
+        self._future: Future[Written] | None = None
+
+    # --- for who writes it ---
+
+    def begin(self) -> bool:
+        """From now on it cannot be cancelled. False: it was."""
+        with _LOCK:
+            self._begun = True
+            future = self._future
+        return future is None or future.set_running_or_notify_cancel()
+
+    def settle(self, written: Written) -> None:
+        with _LOCK:
+            self._written, future = written, self._future
+        if future is not None:
+            future.set_result(written)
+
+    def fail(self, error: Exception) -> None:
+        with _LOCK:
+            self._error, future = error, self._future
+        if future is not None:
+            future.set_exception(error)
+
+    # --- for who asks ---
+
+    @property
+    def future(self) -> Future[Written]:
+        with _LOCK:
+            if self._future is None:
+                self._future = self._made()
+            return self._future
+
+    def _made(self) -> Future[Written]:
+        made: Future[Written] = Future()
+        if self._begun:
+            made.set_running_or_notify_cancel()
+        if self._error is not None:
+            made.set_exception(self._error)
+        elif self._written is not None:
+            made.set_result(self._written)
+        return made
+
+    @property
+    def is_settled(self) -> bool:
+        """Written or refused."""
+        return self._written is not None or self._error is not None
+
+    def done(self) -> bool:
+        return self.is_settled or self.future.done()
+
+    def cancel(self) -> bool:
+        return self.future.cancel()
+
+    def result(self) -> Written:
+        return self._written or self.future.result()
+
+    def exception(self) -> BaseException | None:
+        return None if self._written is not None else self.future.exception()
