@@ -87,6 +87,7 @@ FILTERS: Final[Mapping[str, Field]] = {
     **{name: Field(named(slash=name in {"name", "key"})) for name in ("queue", "group", "name", "worker", "key")},
     "tag": Field(named()),
     "error": Field(named()),
+    "kind": Field(choice("job", "service")),
     "q": Field(text(256, chars_min=1)),
     **{f"{stem}_{side}": Field(time()) for stem in ("created", "finished", "at") for side in ("after", "before")},
 }

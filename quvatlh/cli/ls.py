@@ -51,6 +51,7 @@ _FILTERS = (
     click.option("--worker", metavar="W", shell_complete=completing("workers"), help="Awarded to this worker."),
     click.option("--key", metavar="K", help="Of this flow or tenant."),
     click.option("--tag", metavar="T", help="That ask for this tag."),
+    click.option("--kind", type=click.Choice(["job", "service"]), metavar="KIND", help="A job or a service."),
     click.option("--error", metavar="CODE", help="That failed with this code."),
     click.option("--q", "-q", metavar="TEXT", help="With this text in id, name, key, error or work."),
     *(

@@ -22,7 +22,7 @@ SORTS: Final[Mapping[str, Sequence[str]]] = {
 }
 FILTER_CHARS_MAX: Final = 200
 PAGE_ROWS: Final = 10
-FILTERS: Final = frozenset({"state", "queue", "group", "name", "worker", "tag", "key", "error"})
+FILTERS: Final = frozenset({"state", "queue", "group", "name", "worker", "tag", "key", "error", "kind"})
 """`queue:emails`; what is not of this form is looked for as text."""
 _SEQUENCES: Final = {
     "[A": "up",

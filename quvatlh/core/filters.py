@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -36,6 +36,7 @@ class TaskFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at_before: TimeMs | None = None
     finished_after: TimeMs | None = None
     finished_before: TimeMs | None = None
+    kind: Literal["job", "service"] | None = None
     scope: Scope | None = None
     """Of who asks, and nobody's to write: what is outside of it is not there."""
 
@@ -81,6 +82,8 @@ def condition(wanted: TaskFilter) -> Condition:
         if names:
             parts.append(f"{field} IN (SELECT value FROM json_each(?))")  # noqa: S608 - text of our own
             values.append(json_list(names))
+    if wanted.kind is not None:
+        parts.append(f"service = {int(wanted.kind == 'service')}")
     if wanted.worker is not None:
         parts.append(_WORKER)
         values += [wanted.worker, wanted.worker]

@@ -247,9 +247,16 @@ _KEYS: Final = {
 
 
 def _gathered(db: sqlite3.Connection, wanted: TaskFilter) -> str | None:
-    """A query of the seqs of all tasks that can be wanted, if they are few: by id, or by state from small indexes."""
+    """A query of the seqs of all tasks that can be wanted, if they are few: by id, as services, or by state, from small
+    indexes."""
     if wanted.id:
         return f"SELECT seq FROM task WHERE id IN (SELECT value FROM json_each({_quoted(json_list(wanted.id))}))"  # noqa: S608 - text of our own
+    if wanted.kind == "service":
+        of_group = "" if wanted.group is None else f" AND grp = {_quoted(wanted.group)}"
+        services = f"SELECT seq FROM task WHERE service = 1{of_group}"  # noqa: S608 - text of our own
+        (n,) = db.execute(f"SELECT count(*) FROM ({services} LIMIT {GATHER_MAX + 1})").fetchone()  # noqa: S608 - text of our own
+        if n <= GATHER_MAX:
+            return services
     if not wanted.state:
         return None
     of_queue, a = (f" AND {_inline(queues(wanted, column))}" for column in ("queue", "a"))

@@ -4,6 +4,7 @@ import * as api from "./lib/api.js";
 import { draw, h } from "./lib/dom.js";
 import { moment, span } from "./lib/format.js";
 import { matches } from "./lib/globs.js";
+import * as keys from "./lib/keys.js";
 import { Live } from "./lib/live.js";
 import { attempt, own, problem } from "./lib/parts.js";
 import { go, parse, to } from "./lib/router.js";
@@ -100,9 +101,9 @@ class Page {
   }
 
   /** The same view, shown otherwise: what it shows stands in its address. */
-  show(query) {
+  show(query, options) {
     const [first, ...rest] = this.place.parts;
-    go(first === undefined ? [] : [first, ...rest], { ...this.place.query, ...query });
+    go(first === undefined ? [] : [first, ...rest], { ...this.place.query, ...query }, options);
   }
 
   /** Whether this token may ask for all of these (`METHOD /path`): by its role and scope, as the node says. */
@@ -166,7 +167,7 @@ function status() {
     h("span", { class: "unseen", role: "status" }, SAID[live.state]),
     h("span", { class: `liveness tone-${tone}`, title: live.heardAt ? `last word of the node at ${moment(new Date(live.heardAt).toISOString())}` : "" },
       h("i", { "aria-hidden": "true" }), words),
-    h("button", { type: "button", onclick: togglePause, title: "p" }, paused ? "Go on" : "Pause"));
+    h("button", { type: "button", onclick: togglePause, title: keys.areOn() ? "key p" : undefined }, paused ? "Go on" : "Pause"));
 }
 
 function togglePause() {
@@ -175,10 +176,15 @@ function togglePause() {
   drawSoon(true);
 }
 
+async function showKeys() {
+  await keys.help();
+  drawSoon(true);
+}
+
 function leave() {
   attempt("logged out", async () => {
     await api.send("DELETE", "/v1/session");
-    location.hash = "#/login";
+    history.pushState(null, "", "#/login"); // not drawn in the page that is about to go
     location.reload();
   });
 }
@@ -216,6 +222,7 @@ function frame() {
       h("ul", {}, NAVIGATION.map(([name, words]) => h("li", { key: name },
         h("a", { href: to(name ? [name] : []), "aria-current": name === here ? "page" : undefined }, words)))),
       h("div", { class: "who" }, h("span", { title: `role ${session.role}` }, h("bdi", {}, session.name), h("small", {}, session.role)), scope(),
+        h("button", { type: "button", class: "plain keys", onclick: showKeys }, "Keys"),
         session.until ? h("button", { type: "button", class: "plain", onclick: leave }, "Log out") : null)),
     h("div", { class: "page" },
       h("header", { class: "top" }, h("h1", {}, view.heading?.() ?? view.title), status()),
@@ -239,9 +246,11 @@ function outside() {
 addEventListener("hashchange", arrive);
 addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, textarea, select, button, a, summary, dialog");
-  if (event.ctrlKey || event.metaKey || event.altKey || typing || session === null) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || typing || session === null || !keys.areOn()) return;
   if (event.key === "p") {
     togglePause();
+  } else if (event.key === "?") {
+    showKeys();
   } else if (event.key === "/") {
     event.preventDefault();
     const field = document.querySelector("input[type=search]");

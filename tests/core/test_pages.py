@@ -50,6 +50,7 @@ def some_filter(chance: random.Random, table: Table) -> TaskFilter:
         "state": tuple(chance.sample([*UNFINISHED, *FINISHED], chance.randint(1, 4))),
         "queue": chance.choice(QUEUES),
         "group": "default",
+        "kind": chance.choice(["job", "service"]),
         "name": chance.choice(["a", "b", "u3"]),
         "worker": chance.choice(["w1", "w2"]),
         "tag": chance.choice(["gpu", "ssd"]),

@@ -1,6 +1,7 @@
 """The system's Chromium or Firefox, driven by playwright; what it says goes wrong in the page, kept for the test to look at.
 
 `pytest tests/web` is Chromium, and a walk through every view in Firefox; `QUVATLH_TEST_BROWSER=firefox` is all of it in Firefox.
+`QUVATLH_TEST_SLOWED=6` is a Chromium on a processor six times slower: what a test does too early fails there first.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -23,11 +25,22 @@ if TYPE_CHECKING:
 
 WIDE = (1360, 860)
 PHONE = (390, 844)
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
+"""Nothing waits this long but on a machine that has much else to do."""
 CHROMIUM, FIREFOX = "chromium", "firefox"
 CHOSEN = os.environ.get("QUVATLH_TEST_BROWSER", CHROMIUM)
+SLOWED = float(os.environ.get("QUVATLH_TEST_SLOWED", "1"))
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-precise-memory-info")
+_NOTES = """
+window.said = [];
+new MutationObserver((records) => {
+    for (const { target, addedNodes } of records) {
+        if (target.id === "notes") window.said.push(...[...addedNodes].map((each) => each.textContent));
+    }
+}).observe(document, { subtree: true, childList: true });
+"""
+"""What the page says for four seconds and takes away again is kept, so that nobody has to look just then."""
 
 
 def missing(which: str = CHOSEN) -> str:
@@ -55,12 +68,18 @@ class Tab:
     """Uncaught exceptions and what was written as an error; what the network did is not among it."""
     dialogs: list[str] = field(default_factory=list)
     """alert() and its kin: nothing of ours opens one."""
+    forgiven: list[str] = field(default_factory=list)
+    """Patterns of errors that a test brings about: they may be told of long after."""
 
     def watch(self) -> Tab:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", self._said)
         self.page.on("dialog", lambda dialog: self.dialogs.append(dialog.message))
         return self
+
+    @property
+    def wrong(self) -> list[str]:
+        return [each for each in self.errors if not any(re.search(one, each) for one in self.forgiven)]
 
     def _said(self, said: Any) -> None:
         if said.type == "error" and "Failed to load resource" not in said.text and "net::" not in said.text:
@@ -104,6 +123,11 @@ async def tab(browser: Browser, size: tuple[int, int] = WIDE, scheme: Any = "lig
     )
     context.set_default_timeout(PATIENCE_MS)
     try:
-        yield Tab(await context.new_page(), context).watch()
+        await context.add_init_script(_NOTES)
+        made = Tab(await context.new_page(), context).watch()
+        if SLOWED > 1 and browser.browser_type.name == CHROMIUM:
+            devtools = await context.new_cdp_session(made.page)
+            await devtools.send("Emulation.setCPUThrottlingRate", {"rate": SLOWED})
+        yield made
     finally:
         await context.close()

@@ -36,7 +36,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 async def tab() -> AsyncIterator[Tab]:
     async with browser.started() as running, browser.tab(running) as made:
         yield made
-        assert made.errors == []
+        assert made.wrong == []
         assert made.dialogs == []
 
 

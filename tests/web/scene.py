@@ -61,11 +61,11 @@ def change(node: Program, method: str, path: str, body: object) -> Any:
         "Content-Type": "application/json",
     }
     request = urllib.request.Request(node.url + path, json.dumps(body).encode(), headers, method=method)
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
-def settle(node: Program, within_s: float = 30.0) -> None:
+def settle(node: Program, within_s: float = 90.0) -> None:
     """Until the quick ones are over."""
     ends = time.monotonic() + within_s
     while counts(node).get("pending", 0) > 9 or counts(node).get("failed", 0) < 10:

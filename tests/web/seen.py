@@ -19,6 +19,16 @@ from tests.web import scene
 from tests.web.browser import PATIENCE_MS, Tab
 
 expect.set_options(timeout=PATIENCE_MS)
+_MOVE = """(place) => new Promise((done) => {
+    const wanted = new URL(place, location.href).href;
+    if (wanted === location.href) return done();
+    addEventListener("hashchange", (event) => { if (event.newURL === wanted) setTimeout(done); });
+    location.href = wanted;
+})"""
+_HEARD = """(text) => {
+    const at = window.said.findIndex((each) => each.includes(text));
+    return at >= 0 && window.said.splice(at, 1).length > 0;
+}"""
 __all__ = ["Seen", "expect"]
 
 
@@ -34,7 +44,8 @@ class Seen:
         return self
 
     async def at(self, place: str) -> Page:
-        await self.page.goto(f"{self.node.url}/{place}")
+        """Drawn: a browser tells of the new address before the page is told of it."""
+        await self.page.evaluate(_MOVE, place)
         return self.page
 
     async def ask(self, path: str, body: object = None, name: str = "") -> Any:
@@ -55,11 +66,11 @@ class Seen:
             await asyncio.sleep(0.05)
         return told
 
-    async def holds(self, element: Locator, what: str) -> None:
-        """A function of it, asked again and again; the driver's own way to wait needs eval, which the page forbids."""
+    async def holds(self, what: str, of: Locator | None = None, given: Any = None) -> None:
+        """A function, asked again and again; the driver's own way to wait needs eval, which the page forbids."""
         ends = time.monotonic() + PATIENCE_MS / 1000
-        while not await element.evaluate(what):
-            assert time.monotonic() < ends, what
+        while not await (self.page.evaluate(what, given) if of is None else of.evaluate(what, given)):
+            assert time.monotonic() < ends, (what, given)
             await asyncio.sleep(0.05)
 
     async def state(self, task: str, *states: str) -> Any:
@@ -83,4 +94,11 @@ class Seen:
         return self.page.get_by_role("row").filter(has_text=re.compile(re.escape(text)))
 
     async def notes(self, text: str) -> None:
-        await expect(self.page.locator("#notes")).to_contain_text(text)
+        """Said since the page was loaded, and not heard before."""
+        await self.holds(_HEARD, given=text)
+
+    async def drawn(self) -> None:
+        """Whatever is to be drawn at the next frame."""
+        await self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )

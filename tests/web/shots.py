@@ -51,7 +51,7 @@ async def shoot(node: Program, directory: Path, only: set[str]) -> list[str]:
                         width = await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
                         if width > 0:
                             wrong.append(f"{path.name}: {width} px wider than the screen")
-                    wrong += [f"{size_name} {scheme}: {error}" for error in tab.errors]
+                    wrong += [f"{size_name} {scheme}: {error}" for error in tab.wrong]
     return wrong
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -159,3 +160,28 @@ async def test_all_that_can_be_done_is_reached_by_tab(seen: Seen) -> None:
             await page.evaluate("window.wanted.delete(document.activeElement)")
         assert await page.evaluate("[...window.wanted].map((e) => e.outerHTML)") == []
         await seen.press("Go on")
+
+
+async def test_keys_of_one_letter_are_told_and_can_be_turned_off_for_good(seen: Seen) -> None:
+    page = await seen.at("#/queues")
+    held = page.get_by_role("button", name="Go on")
+    await page.keyboard.press("?")
+    await expect(seen.dialog).to_contain_text("holds the page still")
+    assert await violations(page) == []
+    await seen.dialog.get_by_role("checkbox").uncheck()
+    await expect(seen.dialog).not_to_contain_text("holds the page still")
+    await seen.agree("Done")
+    await page.reload()
+    await expect(page.get_by_role("button", name="New queue")).to_be_visible()
+    for key in ("p", "?", "/"):
+        await page.keyboard.press(key)
+    await seen.drawn()
+    await expect(held).to_have_count(0)
+    await expect(seen.dialog).to_have_count(0)
+    await expect(page).to_have_url(re.compile("#/queues$"))
+    await seen.press("Keys")
+    await seen.dialog.get_by_role("checkbox").check()
+    await seen.agree("Done")
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("p")
+    await expect(held).to_be_visible()

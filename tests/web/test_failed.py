@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -51,10 +52,9 @@ async def test_they_are_grouped_by_every_field_with_counts_and_bars(seen: Seen) 
         for value, count in groups.items():
             row = seen.row(value).first
             await expect(row.locator(".bar")).to_contain_text(str(count))
-            await expect(row.get_by_role("img")).to_have_attribute(
-                "aria-label", f"{count} in the last 24 hours, {count} in this one"
-            )
-            assert await row.locator("rect.some").count() == 1
+            said = re.compile(rf"^{count} in the last 24 hours, \d in this one$")
+            await expect(row.get_by_role("img")).to_have_attribute("aria-label", said)
+            assert await row.locator("rect.some").count() in {1, 2}  # an hour may end meanwhile
         told = await seen.ask(f"/v1/tasks?state=failed&group_by={by}")
         found = {group["value"]: group["count"] for group in told["groups"]}
         assert groups.items() <= found.items()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+from tests.cluster.ports import Reserved
 from tests.daemon.program import Program
 from tests.web.browser import Tab
 from tests.web.seen import Seen, expect
@@ -36,18 +39,20 @@ async def test_who_logs_out_is_out(seen: Seen) -> None:
     await expect(seen.page.get_by_label("Token")).to_be_visible()
 
 
-async def test_a_session_outlives_the_node(tab: Tab, node: Program) -> None:
+async def test_a_session_outlives_the_node(tab: Tab, tmp_path: Path) -> None:
     """The same page, the same cookie, the node started anew on the same port."""
-    seen = await Seen(node, tab).entered()
-    port = node.url.rpartition(":")[2]
-    node.stop()
-    await expect(seen.page.get_by_text("does not answer")).to_be_visible()
-    again = Program(node.directory, "--name", "alpha", "--slots", "4", QUVATLH_HTTP_LISTEN=f"127.0.0.1:{port}")
+    port = Reserved()
+    node = Program(tmp_path, QUVATLH_HTTP_LISTEN=port.address)
     try:
-        again.listening().ready()
+        seen = await Seen(node.listening().ready(), tab).entered()
+        node.stop()
+        await expect(seen.page.get_by_text("does not answer")).to_be_visible()
+        node = seen.node = Program(tmp_path, QUVATLH_HTTP_LISTEN=port.address)
+        node.listening().ready()
         await expect(seen.page.get_by_text("does not answer")).to_have_count(0)
         await seen.add(id="after", work={"command": ["true"]})
         await seen.at("#/tasks")
         await expect(seen.row("after")).to_be_visible()
     finally:
-        again.kill()
+        node.kill()
+        port.release()

@@ -20,7 +20,7 @@ def asked(node: Daemon, path: str, body: object = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     with urllib.request.urlopen(
-        urllib.request.Request(f"http://{node.place.client}{path}", data, headers), timeout=20
+        urllib.request.Request(f"http://{node.place.client}{path}", data, headers), timeout=60
     ) as answer:
         return json.load(answer)
 
@@ -52,7 +52,7 @@ async def test_the_master_is_killed_while_the_page_is_open(tmp_path: Path) -> No
         await asyncio.to_thread(asked, others[1], "/v1/events", {"event": "ADD", "tasks": [task]})
         await expect(page.get_by_role("row").filter(has_text="after-the-fall").first).to_contain_text("succeeded")
         await expect(page.get_by_text("live", exact=True)).to_be_visible()
-        assert tab.errors == []
+        assert tab.wrong == []
 
 
 async def test_the_pages_own_node_is_killed_and_comes_back(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ async def test_the_pages_own_node_is_killed_and_comes_back(tmp_path: Path) -> No
         await own.start()
         await expect(page.get_by_role("row").filter(has_text="meanwhile")).to_contain_text("succeeded")
         await expect(gone).to_have_count(0)
-        assert tab.errors == []
+        assert tab.wrong == []
 
 
 async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_a_running_task_is_moved_by_a_click_to_another_node(tmp_path: Path
         await page.get_by_role("dialog").get_by_label("To").select_option(target)
         await page.get_by_role("dialog").get_by_role("button", name="Move", exact=True).click()
         await expect(page.locator(".timeline")).to_contain_text(f"began on {target}")
-        assert tab.errors == []
+        assert tab.wrong == []
 
 
 async def test_a_group_is_evened_out_after_its_plan_was_shown(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_a_group_is_evened_out_after_its_plan_was_shown(tmp_path: Path) ->
             await page.get_by_role("button", name="Make 1 move").click()
             await expect(spread.get_by_role("row").filter(has_text=master.name)).to_contain_text("1")
             await expect(spread.get_by_role("row")).to_have_count(3)  # the head, and two workers
-            assert tab.errors == []
+            assert tab.wrong == []
 
 
 async def test_a_log_goes_on_where_it_was_when_the_pages_node_comes_back(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_a_log_goes_on_where_it_was_when_the_pages_node_comes_back(tmp_pat
         await own.start()
         await expect(log).to_have_text("before\nafter\n")
         await expect(gone).to_have_count(0)
-        assert tab.errors == []
+        assert tab.wrong == []
 
 
 async def test_a_node_that_is_lost_is_removed_by_a_click(tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ async def test_a_node_that_is_lost_is_removed_by_a_click(tmp_path: Path) -> None
         await expect(page.get_by_role("row").filter(has_text=gone.name)).to_have_count(0)
         names = [node["name"] for node in (await asyncio.to_thread(asked, master, "/v1/cluster"))["nodes"]]
         assert gone.name not in names
-        assert tab.errors == []
+        assert tab.wrong == []

@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Any, Self
 
+from tests.web.browser import PATIENCE_MS
 from tests.web.seen import Seen, expect
 
 SLEEP: Any = {"command": ["sleep", "60"]}
@@ -32,7 +33,7 @@ class Held:
         await route.continue_()
 
     async def came(self) -> None:
-        await asyncio.wait_for(self._came.wait(), 20)
+        await asyncio.wait_for(self._came.wait(), PATIENCE_MS / 1000)
 
     def let_go(self) -> None:
         self._free.set()
@@ -52,8 +53,12 @@ async def test_a_link_that_is_clicked_while_a_search_is_typed_is_followed(seen: 
     page = await seen.at("#/tasks?q=queue%3Aone")
     await expect(seen.row("is-one")).to_be_visible()
     field = page.get_by_role("combobox", name=SEARCH)
-    await field.fill("queue:nowhere")
-    await page.get_by_role("link", name="pending").dispatch_event("click")
+    await page.get_by_role("link", name="pending").evaluate("""link => {
+        const field = document.querySelector("input[type=search]");
+        field.value = "queue:nowhere";
+        field.dispatchEvent(new InputEvent("input", {bubbles: true}));
+        link.click();
+    }""")
     await expect(field).to_have_value("queue:one state:pending")
     await page.wait_for_timeout(700)  # longer than what is typed is waited for
     await expect(field).to_have_value("queue:one state:pending")
@@ -69,9 +74,24 @@ async def test_a_search_that_is_not_entered_is_searched_for_and_stays_in_the_fie
     await expect(seen.row("is-one")).to_have_count(0)
     await field.press_sequentially(" state:pend")
     await expect(field).to_have_value("queue:two state:pend")
+    await expect(page).to_have_url(re.compile("pend"))
     await page.go_back()
     await expect(field).to_have_value("")
     await expect(seen.row("is-one")).to_be_visible()
+
+
+async def test_each_search_that_is_entered_is_one_step_back(seen: Seen) -> None:
+    await two(seen)
+    page = await seen.at("#/tasks")
+    field = page.get_by_role("combobox", name=SEARCH)
+    for text in ("queue:one", "queue:two"):
+        await field.fill(text)
+        await field.press("Enter")
+        await expect(page).to_have_url(re.compile(text.replace(":", "%3A")))
+    await page.go_back()
+    await expect(field).to_have_value("queue:one")
+    await page.go_back()
+    await expect(field).to_have_value("")
 
 
 async def test_the_same_search_said_otherwise_shows_the_same(seen: Seen) -> None:
@@ -106,7 +126,7 @@ async def test_suggestions_that_come_late_are_not_shown_for_what_is_typed_by_the
         await expect(page.get_by_role("option", name="state:")).to_be_visible()
         async with page.expect_response(re.compile("group_by=queue")):
             late.let_go()
-        await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        await seen.drawn()
         await expect(page.locator("#hints li")).to_have_count(1)
 
 
@@ -148,12 +168,16 @@ async def test_a_change_sends_only_what_was_changed(seen: Seen) -> None:
 
 
 async def test_another_view_begins_anew(seen: Seen) -> None:
-    """What was opened or scrolled in one is not in the next, though both are made of the same things."""
+    """Nothing that was opened in one is in the next, and who is at the content of one is led to that of the next and hears it,
+    though both are made of the same things."""
     await two(seen)
     page = await seen.at("#/tasks/is-one")
     await page.get_by_text("as the interface tells it").click()
     await expect(page.locator("details")).to_have_attribute("open", "")
+    await page.locator("main").focus()
+    await page.evaluate("document.addEventListener('focusin', (event) => { window.led = event.target.id; })")
     await seen.at("#/tasks/is-two")
+    assert await page.evaluate("window.led") == "main"
     await expect(page.get_by_role("heading", level=1)).to_have_text("is-two")
     await expect(page.locator("details[open]")).to_have_count(0)
 

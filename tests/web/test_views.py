@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.web.seen import Seen, expect
@@ -64,7 +65,7 @@ async def test_a_service_is_seen_with_its_instances_and_deleted(seen: Seen) -> N
     task = await seen.add(id="web", name="web", **service)
     await seen.until(f"/v1/tasks/{task}", lambda told: told["live"] == 2)
     page = await seen.at("#/services")
-    await page.get_by_role("link", name="shop").click()
+    await page.get_by_role("link", name="shop", exact=True).click()
     await expect(page.get_by_label("Services", exact=True).first).to_contain_text("2 of 2")
     await expect(page.get_by_label("Live actions by worker").first).to_contain_text("alpha")
     await seen.press("Balance shop")
@@ -76,6 +77,40 @@ async def test_a_service_is_seen_with_its_instances_and_deleted(seen: Seen) -> N
     await seen.press("Delete web")
     await seen.agree("Delete")
     await seen.state(task, "deleted")
+
+
+async def test_the_services_are_found_without_counting_what_waits(seen: Seen) -> None:
+    await seen.add(group="crowd", tags=["never"], work=SLEEP)
+    await seen.add(id="kept-up", name="kept-up", kind="service", slots=0, tags=["never"], group="shown", work=SLEEP)
+    runs = await seen.add(group="busy", work=SLEEP)
+    await seen.state(runs, "running")
+    asked: list[str] = []
+    seen.page.on("request", lambda request: asked.append(request.url))
+    page = await seen.at("#/services")
+    await expect(seen.row("shown")).to_be_visible()
+    await expect(seen.row("busy")).to_be_visible()
+    await expect(seen.row("crowd")).to_have_count(0)
+    await page.get_by_role("link", name="shown", exact=True).click()
+    await expect(page.get_by_label("Services", exact=True).first).to_contain_text("kept-up")
+    listed = [url for url in asked if "/v1/tasks?" in url]
+    assert listed
+    assert [url for url in listed if "kind=service" not in url and "state=running" not in url] == []
+    await page.get_by_role("link", name="all tasks of shown").click()
+    await expect(page).to_have_url(re.compile("group%3Ashown"))
+    await seen.ask("/v1/tasks/delete", {"ids": ["kept-up", runs]})
+
+
+async def test_very_many_that_wait_are_counted_by_key_when_a_person_asks(seen: Seen) -> None:
+    for part in range(11):
+        tasks = [{"queue": "deep", "key": f"k{part % 2}", "tags": ["never"], "work": SLEEP} for _ in range(1000)]
+        await seen.ask("/v1/events", {"event": "ADD", "tasks": tasks})
+    page = await seen.at("#/queues/deep")
+    shares = page.get_by_label("Shares by key")
+    await expect(shares).to_contain_text("No task of it that runs has a key.")
+    await seen.press("Count what waits")
+    await expect(shares).to_contain_text("6,000 waiting")
+    await expect(shares).to_contain_text("counted")
+    await seen.ask("/v1/queues/deep/purge", {})
 
 
 async def test_the_cluster_tells_its_tokens_and_makes_a_link(seen: Seen) -> None:

@@ -11,7 +11,8 @@ const SHARE = 60;
 const SLOWEST_MS = 5000;
 const COSTLY_MS = 500;
 const COSTLIEST_MS = 120_000;
-/** What takes the node longer than COSTLY_MS, twice running, is counting among very many: it may rest so much longer. */
+/** What takes the node longer than COSTLY_MS, twice running, is counting among very many: it may rest so much longer. What
+ * is known to count (`counts`) rests for its share of the time, however short it is. */
 const SILENT_MS = 6000;
 const LOST_MS = 9000;
 const RETRY_MS = [250, 500, 1000, 2000, 3000];
@@ -176,7 +177,7 @@ export class Live {
     for (const resource of this.resources) resource.touch();
   }
 
-  /** `topics`: what it hangs on; `id`: only that task; `everyMs`: read at least so often; `slowMs`: and not more often. */
+  /** `topics`: what it hangs on; `id`: only that task; `everyMs`: read at least so often; `slowMs`: and not more often; `counts`: takes longer the more tasks there are. */
   watch(address, options = {}) {
     const resource = new Resource(this, address, options);
     this.resources.add(resource);
@@ -186,8 +187,8 @@ export class Live {
 }
 
 class Resource {
-  constructor(live, address, { topics = [], id, everyMs = 0, slowMs = EVERY_MS, onData = () => {} }) {
-    Object.assign(this, { live, address, topics, id, everyMs, slowMs, onData });
+  constructor(live, address, { topics = [], id, everyMs = 0, slowMs = EVERY_MS, counts = false, onData = () => {} }) {
+    Object.assign(this, { live, address, topics, id, everyMs, slowMs, costlyMs: counts ? 0 : COSTLY_MS, onData });
     this.data = undefined;
     this.error = undefined;
     this.failed = false;
@@ -242,7 +243,7 @@ class Resource {
   restMs() {
     const [took, before] = this.tookMs;
     const least = Math.max(this.slowMs, this.failed ? AGAIN_MS : 0);
-    if (Math.min(took, before) > COSTLY_MS) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * SHARE));
+    if (Math.min(took, before) > this.costlyMs) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * SHARE));
     return Math.max(least, Math.min(SLOWEST_MS, took * SHARE));
   }
 

@@ -21,6 +21,9 @@ export function own(text, props = {}) {
   return h("bdi", props, text ?? "");
 }
 
+/** Before what opens and closes; for who hears it, `aria-expanded` says the same. */
+export const opener = (isOpen) => h("span", { "aria-hidden": "true" }, isOpen ? "▾ " : "▸ ");
+
 export function when(text) {
   if (!text) return h("span", { class: "dim" }, "–");
   return h("time", { datetime: text, title: `${moment(text)} · ${text}` }, ago(text));

@@ -2,7 +2,7 @@
 
 export const KEYS = {
   state: "what became of it", queue: "its queue", group: "its application", name: "its name", worker: "where it runs or ran",
-  key: "its flow or tenant", tag: "what it asks of a worker", error: "the code it failed with",
+  key: "its flow or tenant", tag: "what it asks of a worker", error: "the code it failed with", kind: "job or service",
   created_after: "a time", created_before: "a time", finished_after: "a time", finished_before: "a time", at_after: "a time", at_before: "a time",
 };
 

@@ -4,7 +4,7 @@ import * as api from "../lib/api.js";
 import { bars } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { count, plural, title } from "../lib/format.js";
-import { bar, button, empty, own, table, tabs, waiting, when } from "../lib/parts.js";
+import { bar, button, empty, opener, own, table, tabs, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { moveFailed, perform } from "../lib/verbs.js";
@@ -19,8 +19,8 @@ export default function failed(page) {
   const mayAny = () => ["retry", "update", "delete"].some(may);
   const by = () => (BY.includes(page.place.query.by) ? page.place.query.by : "error");
   const open = () => page.place.query.open;
-  const groups = page.watch("/v1/tasks?state=failed&group_by=error", { topics: ["task"], slowMs: 2000 });
-  const trend = page.watch(trends(), { topics: ["task"], slowMs: 5000, everyMs: 60_000, onData: () => trend.move(trends(), { keep: true }) });
+  const groups = page.watch("/v1/tasks?state=failed&group_by=error", { topics: ["task"], slowMs: 2000, counts: true });
+  const trend = page.watch(trends(), { topics: ["task"], slowMs: 5000, everyMs: 60_000, counts: true, onData: () => trend.move(trends(), { keep: true }) });
   let inside = null;
   moved(page.place);
 
@@ -58,7 +58,7 @@ export default function failed(page) {
   function heading(value) {
     if (value === null) return h("span", { class: "dim" }, "none");
     const isOpen = open() === value;
-    return h("a", { class: "title", href: to(["failed"], { by: by(), open: isOpen ? undefined : value }), "aria-expanded": String(isOpen) }, isOpen ? "▾ " : "▸ ", own(value));
+    return h("a", { class: "title", href: to(["failed"], { by: by(), open: isOpen ? undefined : value }), "aria-expanded": String(isOpen) }, opener(isOpen), own(value));
   }
 
   function actions(value, number) {

@@ -14,13 +14,38 @@ const SETTINGS = [
   ["rate", "Rate"], ["burst", "Burst"], ["class", "Class"], ["lease", "Lease"],
 ];
 
+/** So many that wait are counted by key as they change: some milliseconds of the node. More only when a person asks. */
+const COUNTED_MAX = 10_000;
+
 export default function queue(page) {
   const name = page.place.parts[1];
   const base = api.path("/v1/queues", name);
-  const one = page.watch(base, { topics: ["task", "queue"], slowMs: 500 });
+  const one = page.watch(base, { topics: ["task", "queue"], slowMs: 500, onData: (data) => follow(data.counts.pending <= COUNTED_MAX) });
   const workers = page.watch("/v1/workers", { topics: ["worker"], slowMs: 1000 });
   const running = page.watch(`/v1/tasks${api.query({ queue: name, state: "running,claimed", group_by: "key" })}`, { topics: ["task"], slowMs: 2000 });
-  const pending = page.watch(`/v1/tasks${api.query({ queue: name, state: "pending", group_by: "key" })}`, { topics: ["task"], slowMs: 2000 });
+  let pending = null; // by key
+  let isFew = false;
+
+  function follow(few) {
+    if (few === isFew) return;
+    isFew = few;
+    page.unwatch(pending);
+    pending = few ? counted({ topics: ["task"], slowMs: 2000, counts: true }) : null;
+  }
+
+  const counted = (how) => page.watch(`/v1/tasks${api.query({ queue: name, state: "pending", group_by: "key" })}`, how);
+
+  function countOnce() {
+    page.unwatch(pending);
+    pending = counted({});
+    page.redraw();
+  }
+
+  function byKey() {
+    if (pending?.data === undefined) return pending ? h("small", {}, "counting…") : button("Count what waits", countOnce);
+    if (isFew) return null;
+    return h("small", {}, "counted ", when(new Date(pending.at).toISOString()), " ", button("Count again", countOnce));
+  }
 
   function actions(data) {
     if (!page.may("PATCH /v1/queues/{name}")) return null;
@@ -64,7 +89,7 @@ export default function queue(page) {
         stat("Wait", times(data.rates.wait, "p50"), { under: `95 of 100 within ${times(data.rates.wait, "p95")}` }),
         stat("Run", times(data.rates.run, "p50"), { under: `95 of 100 within ${times(data.rates.run, "p95")}` })),
       h("div", { class: "grid two" },
-        shares(running.data?.groups ?? [], pending.data?.groups ?? [], name),
+        shares(running.data?.groups ?? [], pending?.data?.groups, name, byKey()),
         card("How it is set", {},
           pairs([...SETTINGS.filter(([key]) => data[key] !== null).map(([key, label]) => [label, own(String(data[key]))]),
             ["Workers", data.workers.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
@@ -79,17 +104,18 @@ const times = (given, which) => span(spanMs(given?.[which]));
 
 // --- who shares it ---
 
-function shares(running, pending, queue) {
+/** `pending`: undefined while it is not counted. */
+function shares(running, pending, queue, more) {
   const keys = new Map();
   for (const group of running) keys.set(group.value, { key: group.value, running: group.count, pending: 0 });
-  for (const group of pending) keys.set(group.value, { running: 0, key: group.value, ...keys.get(group.value), pending: group.count });
+  for (const group of pending ?? []) keys.set(group.value, { running: 0, key: group.value, ...keys.get(group.value), pending: group.count });
   const rows = [...keys.values()].filter((row) => row.key !== null).sort((a, b) => b.running - a.running || b.pending - a.pending).slice(0, 12);
   const all = running.reduce((sum, group) => sum + group.count, 0);
-  return card("Shares by key", {},
+  return card("Shares by key", { more },
     rows.length ? h("ul", { class: "shares" }, rows.map((row) => h("li", { key: row.key, class: "share" },
       h("a", { href: to(["tasks"], { q: write({ queue, key: row.key }) }) }, own(row.key)),
       bar(row.running, all, all ? `${Math.round((100 * row.running) / all)} %` : "0 %"),
-      h("small", {}, `${count(row.running)} running, ${count(row.pending)} waiting`)))) : h("p", { class: "dim" }, "No task of it that waits or runs has a key."));
+      h("small", {}, `${count(row.running)} running${pending ? `, ${count(row.pending)} waiting` : ""}`)))) : h("p", { class: "dim" }, pending ? "No task of it that waits or runs has a key." : "No task of it that runs has a key."));
 }
 
 // --- who works for it: moved by dragging, or by the button ---

@@ -4,7 +4,7 @@ import * as api from "../lib/api.js";
 import { read } from "../lib/cron.js";
 import { h } from "../lib/dom.js";
 import { moment, work } from "../lib/format.js";
-import { ask, attempt, button, card, confirm, empty, json, note, own, pairs, state, table, waiting, when } from "../lib/parts.js";
+import { ask, attempt, button, card, confirm, empty, json, note, opener, own, pairs, state, table, waiting, when } from "../lib/parts.js";
 import { to } from "../lib/router.js";
 
 const SLOTS = 200;
@@ -32,7 +32,7 @@ export default function schedules(page) {
     return [
       page.may("PUT /v1/schedules/{name}") ? h("div", { class: "tools" }, button("New schedule", () => edit(null), { kind: "primary" })) : null,
       items.length ? table([
-        { head: "Schedule", kind: "grow", cell: (one) => [h("a", { class: "title", href: to(["schedules"], { name: open?.name === one.name ? undefined : one.name }), "aria-expanded": String(open?.name === one.name) }, open?.name === one.name ? "▾ " : "▸ ", own(one.name)), h("small", { class: "narrow-only" }, own(one.text || rule(one)))] },
+        { head: "Schedule", kind: "grow", cell: (one) => [h("a", { class: "title", href: to(["schedules"], { name: open?.name === one.name ? undefined : one.name }), "aria-expanded": String(open?.name === one.name) }, opener(open?.name === one.name), own(one.name)), h("small", { class: "narrow-only" }, own(one.text || rule(one)))] },
         { head: "Rule", kind: "grow hide", cell: (one) => [own(one.text || rule(one)), one.cron ? h("code", { class: "dim" }, ` ${one.cron}`) : null] },
         { head: "Next", kind: "tight", cell: (one) => (one.paused ? state("paused") : when(one.next[0])) },
         { head: "Last", kind: "tight hide", cell: (one) => when(one.last_slot) },

@@ -1,18 +1,19 @@
-// Groups of tasks, and the services in them: instances by worker; evened out by a plan that is shown first.
+// Groups that have a service or something that runs: instances by worker; evened out by a plan that is shown first.
+// What waits or is over is not counted here: of that there may be millions, and the list of tasks finds it.
 
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
-import { ask, bar, button, card, empty, note, own, state, table, waiting, when } from "../lib/parts.js";
+import { ask, bar, button, card, empty, note, opener, own, state, table, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { perform } from "../lib/verbs.js";
 
 const LIVE = "running,claimed";
-const OLD_MS = 10_000;
+const UNFINISHED = `pending,${LIVE},scheduled,retrying`;
 
 export default function services(page) {
-  const groups = page.watch("/v1/tasks?group_by=group", { topics: ["task"], slowMs: 2000 });
+  const offered = page.watch(`/v1/tasks?group_by=group&kind=service&state=${UNFINISHED}`, { topics: ["task"], slowMs: 1000 });
   const live = page.watch(`/v1/tasks?group_by=group&state=${LIVE}`, { topics: ["task"], slowMs: 1000 });
   let open = null;
   moved(page.place);
@@ -26,27 +27,27 @@ export default function services(page) {
 
   function group(name) {
     const spread = page.watch(`/v1/tasks${api.query({ group: name, state: LIVE, group_by: "worker" })}`, { topics: ["task"], slowMs: 500 });
-    const tasks = page.watch(`/v1/tasks${api.query({ group: name, state: "pending,running,claimed,scheduled,retrying", limit: 200 })}`, { topics: ["task"], slowMs: 500 });
+    const tasks = page.watch(`/v1/tasks${api.query({ group: name, kind: "service", state: UNFINISHED, limit: 200 })}`, { topics: ["task"], slowMs: 500 });
     const announced = page.watch(`/v1/announcements${api.query({ group: name })}`, { topics: ["task"], slowMs: 1000 });
     return { name, spread, tasks, announced, resources: [spread, tasks, announced] };
   }
 
   function render() {
-    const wait = waiting(live) ?? (groups.error ? waiting(groups) : null);
+    const wait = waiting(live, offered);
     if (wait) return wait;
-    const isCounted = groups.data !== undefined; // among a million it takes a while: what is live is shown at once
-    const items = groups.data?.groups ?? live.data.groups;
-    const running = Object.fromEntries(live.data.groups.map((each) => [each.value, each.count]));
-    if (!items.length && !isCounted) return waiting(groups);
-    if (!items.length) return empty("There are no groups yet.", h("p", {}, "A group is the application that tasks belong to: ", h("code", {}, "quvatlh add --group shop --kind service --limit 3 -- ./serve"), " keeps three instances running."));
+    const [running, serving] = [live, offered].map((each) => new Map(each.data.groups.map((one) => [one.value, one.count])));
+    const names = new Set([...serving.keys(), ...running.keys(), ...(open ? [open.name] : [])]);
+    const items = [...names].sort().map((value) => ({ value, live: running.get(value) ?? 0, services: serving.get(value) ?? 0 }));
+    if (!items.length) return empty("No group has a service, or anything that runs.", h("p", {}, "A group is the application that tasks belong to: ", h("code", {}, "quvatlh add --group shop --kind service --limit 3 -- ./serve"), " keeps three instances running."));
     return [
       table([
-        { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, open?.name === one.value ? "▾ " : "▸ ", own(one.value)) },
-        { head: "Live", kind: "num", cell: (one) => count(running[one.value] ?? 0) },
-        { head: "Tasks listed", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value }) }) }, isCounted ? count(one.count) : "…") },
+        { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, opener(open?.name === one.value), own(one.value)) },
+        { head: "Live actions", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value, state: LIVE }) }) }, count(one.live)) },
+        { head: "Services", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value, kind: "service" }) }) }, count(one.services)) },
+        { head: "", kind: "tight", cell: (one) => h("a", { href: to(["tasks"], { q: write({ group: one.value }) }), "aria-label": `all tasks of ${one.value}` }, "all tasks") },
         page.may("POST /v1/events") && page.session.queues.includes("*") ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
       ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
-      groups.dirty && Date.now() - groups.at > OLD_MS ? h("p", { class: "dim" }, "There are so many tasks that they were last counted ", when(new Date(groups.at).toISOString()), ".") : null,
+      h("p", { class: "dim" }, "Groups of which nothing runs just now are found among ", h("a", { href: to(["tasks"]) }, "the tasks"), ", by ", h("code", {}, "group:name"), "."),
       open ? inside(page, open) : null,
     ];
   }

@@ -23,7 +23,7 @@ export default function tasks(page) {
   const sort = () => query().sort ?? "-created_at";
   const address = () => `/v1/tasks${api.query({ ...filters, sort: sort(), limit: ROWS, cursor: query().cursor })}`;
   const list = page.watch("/v1/tasks?limit=1", { topics: ["task"] });
-  const states = page.watch("/v1/tasks?group_by=state", { topics: ["task"], slowMs: 1000 });
+  const states = page.watch("/v1/tasks?group_by=state", { topics: ["task"], slowMs: 1000, counts: true });
   moved(page.place);
 
   function moved(place) {
@@ -42,7 +42,7 @@ export default function tasks(page) {
     allMatching = false;
   }
 
-  const search = (wanted) => page.show({ q: wanted, cursor: undefined });
+  const search = (wanted, options) => page.show({ q: wanted, cursor: undefined }, options);
 
   function order(name) {
     page.show({ sort: sort() === `-${name}` ? name : `-${name}`, cursor: undefined });
@@ -58,7 +58,7 @@ export default function tasks(page) {
   }
 
   function chooseAll(on) {
-    selected = new Set(on ? list.data.items.map((task) => task.id) : []);
+    selected = new Set(on ? list.data?.items.map((task) => task.id) : []);
     allMatching = false;
     page.redraw();
   }
@@ -85,7 +85,7 @@ export default function tasks(page) {
     const time = sort().replace("-", "");
     return [
       ...(allowed(page).length ? [{
-        head: h("input", { type: "checkbox", "aria-label": "select all on this page", checked: every, indeterminate: !every && selected.size > 0, onchange: (event) => chooseAll(event.target.checked) }),
+        head: h("input", { type: "checkbox", "aria-label": "select all on this page", checked: every, indeterminate: !every && selected.size > 0, disabled: !items.length, onchange: (event) => chooseAll(event.target.checked) }),
         kind: "tick",
         cell: (task) => h("input", { type: "checkbox", "aria-label": `select ${task.id}`, checked: selected.has(task.id) || allMatching, onchange: (event) => choose(task, event.target.checked) }),
       }] : []),
@@ -169,6 +169,7 @@ class Hints {
     this.page = page;
     this.text = null; // being typed; null: what the address says
     this.sent = null; // what of it was searched for last
+    this.isDraft = false; // so the address is of something half typed: what comes next takes its place, not one more step back
     this.items = [];
     this.word = null;
     this.chosen = -1;
@@ -203,12 +204,15 @@ class Hints {
     this.page.redraw();
   }
 
-  apply(search) {
+  apply(search, isEntered = false) {
     clearTimeout(this.timer);
     const wanted = this.text?.trim() ?? "";
-    if (this.text === null || wanted.endsWith(":") || wanted === (this.page.place.query.q ?? "")) return;
-    this.sent = wanted;
-    search(wanted);
+    if (this.text !== null && !wanted.endsWith(":") && wanted !== (this.page.place.query.q ?? "")) {
+      this.sent = wanted;
+      search(wanted, { replace: this.isDraft });
+      this.isDraft = true;
+    }
+    if (isEntered) this.isDraft = false;
   }
 
   /** Where the address leads now. Elsewhere than what was typed: then that is what the field shows, too. */
@@ -216,12 +220,13 @@ class Hints {
     if (this.text === null || text === this.sent) return;
     clearTimeout(this.timer);
     this.text = null;
+    this.isDraft = false;
   }
 
   submit(text, search) {
     this.close();
     this.text = text;
-    this.apply(search);
+    this.apply(search, true);
   }
 
   close() {
@@ -246,6 +251,7 @@ class Hints {
 
   async values(key) {
     if (key === "state") return STATES.map((insert) => ({ insert, about: "" }));
+    if (key === "kind") return ["job", "service"].map((insert) => ({ insert, about: "" }));
     if (!FACETS.includes(key)) return [];
     const known = this.known.get(key);
     if (known && Date.now() - known.at < 10_000) return known.items;

@@ -4,7 +4,7 @@ import * as api from "../lib/api.js";
 import { spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { title, took } from "../lib/format.js";
-import { ask, attempt, bar, button, card, confirm, empty, own, pairs, state, table, waiting } from "../lib/parts.js";
+import { ask, attempt, bar, button, card, confirm, empty, opener, own, pairs, state, table, waiting } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { changes, filled } from "../lib/settings.js";
@@ -31,7 +31,7 @@ export default function workers(page) {
     if (!items.length) return empty("There are no workers.", h("p", {}, "Every node is one, unless it was started with no slots; ", h("code", {}, "quvatlh run --role worker --server URL"), " adds one without a replica."));
     return [
       table([
-        { head: "Worker", kind: "grow", cell: (worker) => h("a", { class: "title", href: to(["workers"], { name: worker.name === shown ? undefined : worker.name }), "aria-expanded": String(worker.name === shown) }, worker.name === shown ? "▾ " : "▸ ", own(worker.name)) },
+        { head: "Worker", kind: "grow", cell: (worker) => h("a", { class: "title", href: to(["workers"], { name: worker.name === shown ? undefined : worker.name }), "aria-expanded": String(worker.name === shown) }, opener(worker.name === shown), own(worker.name)) },
         { head: "Is", cell: (worker) => state(worker.state) },
         { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
         history && { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
