@@ -172,6 +172,8 @@ class Node:
             log_time_ms=lambda: log.time_ms,
             may_add=self.reserves.may_add,
         )
+        self._now_ms: Callable[[], int] = lambda: max(clock.wall_ms(), state.time_ms)
+        """What tokens expire by: a clock that is behind, or was set back, makes none of them last beyond log time."""
         self.presence = Presence(log, peers, self.door, state, clock)
         self.door.is_silent = self.presence.is_silent
         self.door.is_ended_with = self.presence.is_ended_with
@@ -186,7 +188,7 @@ class Node:
         reads = Reads(log, self.door, state, self._readers, self.feed, outputs, large, clock)
         self.feed.places = reads.places_of
         self._status = self._make_status(world, reads)
-        known = tokens.Tokens(state, self._status.behind)
+        known = tokens.Tokens(state, self._status.behind, self._now_ms)
         history = History(state, clock)
         duties = Duties(
             options, world, state, codec,
@@ -256,7 +258,7 @@ class Node:
             Schedules(log, reads, writes, sources),
             duties.pulling,
             Reloading(peers, log.node_id, self.crew, reads),
-            Keys(reads, writes, world.entropy),
+            Keys(reads, writes, world.entropy, self._now_ms),
         )
 
     def start(self) -> None:

@@ -134,6 +134,29 @@ async def test_a_wait_ends_when_its_token_is_revoked(door: Door) -> None:
     assert (await door.as_("eve", "GET", "/v1/tasks/mail.a")).status == 200
 
 
+async def test_what_lasts_ends_when_its_token_expires(door: Door) -> None:
+    made = (await door.as_("eve", "POST", "/v1/tokens", {"name": "ci", "role": "viewer", "expires": "1h"})).json
+    own = {"Authorization": f"Bearer {made['secret']}"}
+    session = await door.client.ask("POST", "/v1/session", token=made["secret"])
+    assert session.json["until"] == made["expires_at"]
+    cookie = {"Cookie": cookie_in(session)}
+    await door.fill("mail.a")
+    waiting = asyncio.create_task(door.client.get("/v1/tasks/mail.a?wait=1h", token=made["secret"]))
+    async with (
+        door.client.session.get(door.client.base + "/v1/stream", headers=own) as mine,
+        door.client.session.get(door.client.base + "/v1/stream", headers=cookie) as browsers,
+    ):
+        await started(door, 3)
+        door.stand.clock.advance(3600)
+        for response in (mine, browsers):
+            assert (await events(response, "stream.ended"))[-1][1]["reason"] == "unauthorized"
+    answer = await asyncio.wait_for(waiting, SOON_S)
+    assert (answer.status, answer.json["detail"]) == (401, f"token ci expired at {made['expires_at']}")
+    for headers in (own, cookie):
+        refused = await door.client.get("/v1/tasks", token=None, headers=headers)
+        assert (refused.status, refused.json["detail"]) == (401, answer.json["detail"])
+
+
 async def test_a_log_that_is_followed_is_cut_off(door: Door) -> None:
     await door.fill("mail.a")
     following = asyncio.create_task(door.as_("ann", "GET", "/v1/tasks/mail.a/log?follow=1"))
