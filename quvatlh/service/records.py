@@ -96,15 +96,14 @@ def announcement(view: AnnouncementView) -> Json:
 
 
 def token(view: TokenView, now_ms: int) -> Json:
-    expires_at = view.scope.expires_at
     return {
         "name": view.name,
         "role": view.scope.role,
         "queues": list(view.scope.queues),
         "groups": list(view.scope.groups),
         "created_at_ms": view.at,
-        "expires_at_ms": expires_at,
-        "expired": expires_at is not None and expires_at <= now_ms,
+        "expires_at_ms": view.scope.expires_at,
+        "expired": not view.holds_at(now_ms),
         "revoked_at_ms": None,
     }
 
