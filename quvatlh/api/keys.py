@@ -7,11 +7,12 @@ from typing import Any, Final, get_args
 from aiohttp import web
 
 from quvatlh.api import shapes
-from quvatlh.api.checks import Fault, Faults, Field, Kind, choice, list_of, named, object_of
+from quvatlh.api.checks import Fault, Faults, Field, Kind, choice, duration, list_of, named, object_of, time
 from quvatlh.api.exchange import Exchange
+from quvatlh.api.formats import DURATION_FORM, TIME_FORM
 from quvatlh.core.model import Role
 from quvatlh.core.scopes import Scope
-from quvatlh.service.pool import Rejected
+from quvatlh.service.pool import NEVER, Rejected, Until
 
 NAME_CHARS_MAX: Final = 200
 PATTERNS_MAX: Final = 100
@@ -33,6 +34,18 @@ def _pattern(given: Any) -> str:
     return pattern
 
 
+def _until(given: Any) -> Until:
+    if type(given) is str and "-" in given:
+        return Until(at_ms=_TIME.check(given))
+    try:
+        return Until(in_ms=_SPAN.check(given))
+    except ValueError:
+        raise ValueError(f"must be {TIME_FORM}, or {DURATION_FORM}") from None
+
+
+_TIME: Final = time()
+_SPAN: Final = duration(1)
+_UNTIL: Final = Kind(_until, {"anyOf": [_TIME.schema, _SPAN.schema]})
 _PATTERNS: Final = list_of(Kind(_pattern, NAME.schema), PATTERNS_MAX, items_min=1)
 _TOKEN: Final = object_of(
     {
@@ -40,6 +53,7 @@ _TOKEN: Final = object_of(
         "role": Field(choice(*get_args(Role))),
         "queues": Field(_PATTERNS),
         "groups": Field(_PATTERNS),
+        "expires": Field(_UNTIL, "until"),
     },
     "name",
     "role",
@@ -72,7 +86,8 @@ async def get_token(exchange: Exchange) -> web.StreamResponse:
 async def post_token(exchange: Exchange) -> web.StreamResponse:
     """Takes no Idempotency-Key: the secret would have to be remembered."""
     given, _ = await exchange.json()
-    made = await exchange.pool.add_token(exchange.call(), given["name"], given["role"], given["scope"])
+    until = given.get("until", NEVER)
+    made = await exchange.pool.add_token(exchange.call(), given["name"], given["role"], given["scope"], until)
     return exchange.answer(shapes.wire(made), 201)
 
 

@@ -221,7 +221,16 @@ _BULK: Final = {
     "over": _OVER,
     "state": {"enum": ["working", "done"]},
 }
-_TOKEN: Final = {"name": _TEXT, "role": _TEXT, "queues": _IDS, "groups": _IDS, "created_at": _TIME, "revoked_at": _TIME}
+_TOKEN: Final = {
+    "name": _TEXT,
+    "role": _TEXT,
+    "queues": _IDS,
+    "groups": _IDS,
+    "created_at": _TIME,
+    "expires_at": _TIME,
+    "expired": {"type": "boolean"},
+    "revoked_at": _TIME,
+}
 
 SCHEMAS: Final[Mapping[str, Any]] = {
     "NewTask": dict(TASK.schema),

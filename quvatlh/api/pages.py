@@ -123,7 +123,8 @@ async def delete_session(exchange: Exchange) -> web.StreamResponse:
 def _told(exchange: Exchange) -> Json:
     who = exchange.principal
     entry = exchange.shared.sessions.find(_cookie(exchange))
-    until = None if entry is None else time_text(int(entry.until * 1000))
+    ends = [at for at in (entry and int(entry.until * 1000), who.expires_at_ms) if at is not None]
+    until = time_text(min(ends)) if ends else None
     scope: dict[str, Any] = {"queues": list(who.queues), "groups": list(who.groups)}
     return {"name": who.name, "role": who.role, **scope, "until": until, "web": assets().digest, "may": allowed(who)}
 

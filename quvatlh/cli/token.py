@@ -89,6 +89,7 @@ def _show(session: Session, name: str) -> None:
         ("queues", _listed(found["queues"])),
         ("groups", _listed(found["groups"])),
         ("made", f"{age(found['created_at'], session.around.wall_ms())} ago"),
+        ("expires", _expiry(found, session.around.wall_ms())),
     ):
         click.echo(f"  {label.ljust(LABEL)} {plain(value)}")
 
@@ -104,10 +105,10 @@ def ls(session: Session) -> None:
         return
     now_ms = session.around.wall_ms()
     rows = [
-        [one["name"], one["role"], age(one["created_at"], now_ms), _listed(one["queues"]), _listed(one["groups"])]
+        [one["name"], one["role"], age(one["created_at"], now_ms), _expiry(one, now_ms), *map(_listed, _scope(one))]
         for one in listed
     ]
-    Table(["TOKEN", "ROLE", "AGE", "QUEUES", "GROUPS"], session.around.columns).print(rows)
+    Table(["TOKEN", "ROLE", "AGE", "EXPIRES", "QUEUES", "GROUPS"], session.around.columns).print(rows)
 
 
 @token.command(short_help="Make a token, and print its secret.", epilog=EPILOG)
@@ -115,21 +116,31 @@ def ls(session: Session) -> None:
 @click.option("--role", type=click.Choice(get_args(Role)), required=True, help="What it may.")
 @click.option("--queues", type=Patterns(), metavar="P[,P...]", help="On which queues. [default: all]")
 @click.option("--groups", type=Patterns(), metavar="P[,P...]", help="On which groups. [default: all]")
+@click.option("--expires", metavar="TIME|D", help="Refused from then on, or after so long. [default: never]")
 @speaks_http
 def add(
-    session: Session, name: str, *, role: str, queues: tuple[str, ...] | None, groups: tuple[str, ...] | None
+    session: Session,
+    name: str,
+    *,
+    role: str,
+    queues: tuple[str, ...] | None,
+    groups: tuple[str, ...] | None,
+    expires: str | None,
 ) -> None:
     """Make a token NAME, and print its secret: this once, nobody can tell it again. Give it to who needs it as
     QUVATLH_TOKEN."""
-    given = {"name": name, "role": role, "queues": queues, "groups": groups}
+    given = {"name": name, "role": role, "queues": queues, "groups": groups, "expires": expires}
     body = {key: value for key, value in given.items() if value is not None}
     made = session.run(lambda client: client.add_token(body), only_one=True)
     if session.as_json:
         print_json(made)
         return
     click.echo(made["secret"])
-    where = f"queues {_listed(made['queues'])}, groups {_listed(made['groups'])}"
-    session.hint(f"{plain(name)}: role {role}, {plain(where)}. It is not shown again.")
+    queues_, groups_ = map(_listed, _scope(made))
+    until = f", until {made['expires_at']}" if made["expires_at"] else ""
+    session.hint(
+        f"{plain(name)}: role {role}, {plain(f'queues {queues_}, groups {groups_}')}{until}. It is not shown again."
+    )
 
 
 @token.command()
@@ -154,6 +165,17 @@ def revoke(session: Session, names: tuple[str, ...], *, yes: bool) -> None:
                 click.echo(f"revoked {plain(name)}")
 
     session.run(work)
+
+
+def _scope(one: Json) -> tuple[list[str], list[str]]:
+    return one["queues"], one["groups"]
+
+
+def _expiry(one: Json, now_ms: int) -> str:
+    """As the node judges it: this machine's clock only says in how long."""
+    if one["expires_at"] is None:
+        return "never"
+    return "expired" if one["expired"] else age(one["expires_at"], now_ms)
 
 
 def _listed(patterns: list[str]) -> str:

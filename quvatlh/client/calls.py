@@ -364,11 +364,11 @@ class Client:
         return await self._items("/v1/tokens")
 
     async def token(self, name: str) -> Json:
-        """`{name, role, queues, groups, created_at}`"""
+        """`{name, role, queues, groups, created_at, expires_at, expired}`"""
         return await self._read(_path("/v1/tokens", name), {})
 
     async def add_token(self, given: Mapping[str, Any]) -> Json:
-        """`{name, role, queues?, groups?}` -> as `token`, with its `secret`, which nobody is told again. Without a key: whose
+        """`{name, role, queues?, groups?, expires?}` -> as `token`, with its `secret`, which nobody is told again. Without a key: whose
         answer was lost revokes it and makes another."""
         return await self._http.ask(Request("POST", "/v1/tokens", body=msgspec.json.encode(given)), _value)
 

@@ -246,8 +246,10 @@ class ScheduleSpec(Value, frozen=True):
 
 
 class TokenScope(Value, frozen=True):
-    """What a bearer of a token may do, and on which queues and groups."""
+    """What a bearer of a token may do, on which queues and groups, and how long."""
 
     role: Role
     queues: Names = ("*",)
     groups: Names = ("*",)
+    expires_at: TimeMs | None = None
+    """From then on it is refused; None: it holds until it is revoked."""

@@ -158,6 +158,9 @@ class TokenView(Struct, frozen=True):
     scope: TokenScope
     at: int
 
+    def holds_at(self, now_ms: int) -> bool:
+        return self.scope.expires_at is None or self.scope.expires_at > now_ms
+
 
 class AnnouncementView(Struct, frozen=True):
     task: str

@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from quvatlh.notify.addresses import Allowed
-from quvatlh.notify.signing import signed
+from quvatlh.notify.signing import of_works, signed
 from quvatlh.ports import Clock, Incoming, Outgoing, SendFault
 
 BODY_BYTES_KEPT: Final = 64 * 1024
@@ -32,6 +32,7 @@ class HttpSender:
     def __init__(self, clock: Clock, keys: Sequence[bytes] = (), allowed: Sequence[str] = ()) -> None:
         self._clock = clock
         self._keys = tuple(keys)
+        self._keys_of_works = of_works(self._keys)
         self._allowed = Allowed(allowed)
         self._session: aiohttp.ClientSession | None = None
 
@@ -39,7 +40,8 @@ class HttpSender:
         url = self._checked(request)
         headers = {"User-Agent": AGENT, **request.headers}
         if request.delivery is not None:
-            headers |= signed(request.delivery, self._clock.wall_ms() // 1000, request.body, self._keys)
+            keys = self._keys if request.is_end else self._keys_of_works
+            headers |= signed(request.delivery, self._clock.wall_ms() // 1000, request.body, keys)
         try:
             async with asyncio.timeout(request.timeout_s):
                 return await self._ask(request, url, headers)

@@ -20,6 +20,8 @@ class Outgoing:
     """Signed under this id, the same in each attempt; None: as it is."""
     answer_bytes_max: int | None = None
     """An answer with more in its body is a fault; None: it is cut off."""
+    is_end: bool = False
+    """The cluster itself tells of an end: signed so that nothing a producer asks for can look like it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from quvatlh.core.model import Code, TaskSpec
+from quvatlh.core.model import Code, TaskSpec, Work
 from quvatlh.core.queries import task_views
 from quvatlh.core.rows import decode_spec, json_list
+from quvatlh.core.verbs import telling
 from quvatlh.service import policytask
 from quvatlh.service.seat import Claim
+from quvatlh.service.webrequests import AS_END
 
 _SELECT: Final = """
 SELECT live.token, live.task, live.id, live.attempt, live.slots, live.lease_ms, live.grp, live.name, live.queue,
@@ -43,7 +45,8 @@ def _claims(db: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> list[Cla
             spec = specs[text] = decode_spec(text)
         stop = spec.stop
         claim = Claim(
-            token, seq, task_id, attempt, slots, lease_ms, spec.work, group, name or spec.name or task_id, queue, payload,
+            token, seq, task_id, attempt, slots, lease_ms, _work(db, seq, task_id, spec.work), group,
+            name or spec.name or task_id, queue, payload,
             spec.timeout_ms, stop.signal, stop.grace_ms, service == 1, once == 1, state == "stopping",
             started_at is not None,
         )  # fmt: skip
@@ -56,3 +59,12 @@ def _announced(db: sqlite3.Connection, claim: Claim, code: Code) -> Claim:
     if source is None:
         return claim
     return structs.replace(claim, announce=source, task=policytask.of_view(db, task_views(db, (claim.seq,))[0]))
+
+
+def _work(db: sqlite3.Connection, seq: int, task_id: str, work: Work) -> Work:
+    """The request of a notice is signed as one. Its id says that it is, where nobody has chosen it: the ids that are made for
+    other tasks never begin so."""
+    if work.http is None or not task_id.startswith(telling.ID_PREFIX):
+        return work
+    (chosen,) = db.execute("SELECT chosen FROM task WHERE seq = ?", (seq,)).fetchone()
+    return work if chosen else structs.replace(work, http={**work.http, "sign": AS_END})

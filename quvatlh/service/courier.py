@@ -26,7 +26,7 @@ from quvatlh.ports import (
     SendFault,
 )
 from quvatlh.service import webrequests
-from quvatlh.service.webrequests import WebRequest
+from quvatlh.service.webrequests import AS_END, WebRequest
 
 TIMEOUT_S: Final = 30.0
 """Of one without a timeout of its own."""
@@ -197,4 +197,5 @@ def _outgoing(errand: Errand, asked: WebRequest) -> Outgoing:
     method = asked.method or ("POST" if body else "GET")
     delivery = errand.task_id if asked.sign else None
     timeout_s = errand.timeout_s or TIMEOUT_S
-    return Outgoing(method.upper(), asked.url, asked.headers, body, timeout_s, delivery, asked.max_bytes)
+    is_end = asked.sign == AS_END
+    return Outgoing(method.upper(), asked.url, asked.headers, body, timeout_s, delivery, asked.max_bytes, is_end)

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from quvatlh.core import commands as c
 from quvatlh.core import queries
+from quvatlh.core.limits import TIME_MS_MAX
 from quvatlh.core.model import Role, TokenScope
+from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import Scope
 from quvatlh.ports import Entropy
 from quvatlh.service import asks, records
-from quvatlh.service.pool import Call, Json, Rejected
+from quvatlh.service.pool import NEVER, Call, Json, Rejected, Until
 from quvatlh.service.reads import Reads
-from quvatlh.service.tokens import ADMIN, TOKEN_BYTES, hash_of
+from quvatlh.service.tokens import TOKEN_BYTES, hash_of
 from quvatlh.service.writes import Writes
 
 
 class Keys:
-    def __init__(self, reads: Reads, writes: Writes, entropy: Entropy) -> None:
+    def __init__(self, reads: Reads, writes: Writes, entropy: Entropy, now_ms: Callable[[], int]) -> None:
+        """`now_ms`: what tokens expire by."""
         self._reads = reads
         self._writes = writes
         self._entropy = entropy
+        self._now_ms = now_ms
 
     async def tokens(self, call: Call) -> Sequence[Json]:
-        return [records.token(view) for view in await self._reads.read(call, lambda db: list(queries.tokens(db)))]
+        views = await self._reads.read(call, lambda db: list(queries.tokens(db)))
+        now_ms = self._now_ms()
+        return [records.token(view, now_ms) for view in views]
 
     async def token(self, call: Call, name: str) -> Json:
         for each in await self.tokens(call):
@@ -32,15 +38,19 @@ class Keys:
                 return each
         raise Rejected("not_found", f"there is no token named {name}")
 
-    async def add_token(self, call: Call, name: str, role: Role, scope: Scope) -> Json:
+    async def add_token(self, call: Call, name: str, role: Role, scope: Scope, until: Until = NEVER) -> Json:
+        expires_at = self._expiry(until)
         secret = base64.urlsafe_b64encode(self._entropy.token(TOKEN_BYTES)).decode()
-        put = c.PutToken(name, hash_of(secret), TokenScope(role, scope.queues, scope.groups))
+        put = c.PutToken(name, hash_of(secret), TokenScope(role, scope.queues, scope.groups, expires_at))
         await self._writes.write(call, asks.Do(put))
         return {**await self.token(call, name), "secret": secret}
 
+    def _expiry(self, until: Until) -> int | None:
+        now_ms = self._now_ms()
+        expires_at = until.at_ms if until.in_ms is None else min(now_ms + until.in_ms, TIME_MS_MAX)
+        if expires_at is not None and expires_at <= now_ms:
+            raise Rejected("invalid", "expires is over already", [FieldError("expires", "must be later than now")])
+        return expires_at
+
     async def revoke_token(self, call: Call, name: str) -> None:
-        """Not the last one that could make another."""
-        known = {each["name"]: each["role"] for each in await self.tokens(call)}
-        if known.get(name) == ADMIN and list(known.values()).count(ADMIN) == 1:
-            raise Rejected("conflict", f"{name} is the last token of role {ADMIN}: make another one first")
-        await self._writes.write(call, asks.Do(c.RevokeToken(name)))
+        await self._writes.write(call, asks.Do(c.RevokeToken(name, spare_last=True)))

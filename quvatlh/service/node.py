@@ -46,6 +46,7 @@ from quvatlh.service.sizes import Sizes
 from quvatlh.service.sources import Sources
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
+from quvatlh.service.tasklogs import TaskLogs
 from quvatlh.service.traffic import Traffic
 from quvatlh.service.tree import Tree
 from quvatlh.service.watching import NodeWatching, Watching
@@ -110,6 +111,7 @@ class NodePool:
     def __init__(
         self,
         reads: Reads,
+        logs: TaskLogs,
         writes: Writes,
         status: Status,
         known: tokens.Tokens,
@@ -134,7 +136,7 @@ class NodePool:
         self.add, self.act, self.bulk = writes.add, writes.act, writes.bulk
         self.add_member, self.remove_member = writes.add_member, writes.remove_member
         self.tasks, self.groups, self.task, self.actions = reads.tasks, reads.groups, reads.task, reads.actions
-        self.result, self.log, self.events = reads.result, reads.log, reads.events
+        self.result, self.log, self.events = reads.result, logs.log, reads.events
         self.workers, self.worker, self.patch_worker = fleet.workers, fleet.worker, fleet.patch_worker
         self.announcements = fleet.announcements
         self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
@@ -172,6 +174,8 @@ class Node:
             log_time_ms=lambda: log.time_ms,
             may_add=self.reserves.may_add,
         )
+        self._now_ms: Callable[[], int] = lambda: max(clock.wall_ms(), state.time_ms)
+        """What tokens expire by: a clock that is behind, or was set back, makes none of them last beyond log time."""
         self.presence = Presence(log, peers, self.door, state, clock)
         self.door.is_silent = self.presence.is_silent
         self.door.is_ended_with = self.presence.is_ended_with
@@ -180,13 +184,12 @@ class Node:
         self.workplace = self._make_workplace(world)
         self.crew.join(options.name, self.workplace)
         self.session, self.worker = self.workplace.session, self.workplace.worker
-        outputs = Outputs(self.crew, peers, log.node_id)
         self.feed = Feed(options.events_max, on_fatal)
         large = LargeResults(self.crew, peers, log.node_id)
-        reads = Reads(log, self.door, state, self._readers, self.feed, outputs, large, clock)
+        reads = Reads(log, self.door, state, self._readers, self.feed, large, clock)
         self.feed.places = reads.places_of
         self._status = self._make_status(world, reads)
-        known = tokens.Tokens(state, self._status.behind)
+        known = tokens.Tokens(state, self._status.behind, self._now_ms)
         history = History(state, clock)
         duties = Duties(
             options, world, state, codec,
@@ -245,6 +248,7 @@ class Node:
         explain.claims = duties.pulls.offered
         return NodePool(
             reads,
+            TaskLogs(reads, self.feed, Outputs(self.crew, peers, log.node_id)),
             writes,
             self._status,
             known,
@@ -256,7 +260,7 @@ class Node:
             Schedules(log, reads, writes, sources),
             duties.pulling,
             Reloading(peers, log.node_id, self.crew, reads),
-            Keys(reads, writes, world.entropy),
+            Keys(reads, writes, world.entropy, self._now_ms),
         )
 
     def start(self) -> None:

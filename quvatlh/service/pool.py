@@ -101,12 +101,23 @@ class Principal:
     """Globs, as core/scopes.py reads them."""
     mark: str = ""
     """Of this one token: another that gets its name later is another."""
+    expires_at_ms: int | None = None
 
     @property
     def scope(self) -> Scope | None:
         """None: everything."""
         scope = Scope(self.queues, self.groups)
         return None if scope.is_all else scope
+
+
+class Until(NamedTuple):
+    """An end, as a time, or from now on; neither: there is none."""
+
+    at_ms: int | None = None
+    in_ms: int | None = None
+
+
+NEVER: Final = Until()
 
 
 class RequestKey(NamedTuple):
@@ -437,15 +448,17 @@ class Pool(Market, Timetable, Pull, Protocol):
         ...
 
     async def tokens(self, call: Call) -> Sequence[Json]:
-        """`{name, role, queues, groups, created_at_ms, revoked_at_ms}`; never the token itself."""
+        """`{name, role, queues, groups, created_at_ms, expires_at_ms, expired, revoked_at_ms}`; never the token itself."""
         ...
 
     async def token(self, call: Call, name: str) -> Json: ...
 
-    async def add_token(self, call: Call, name: str, role: Role, scope: Scope) -> Json:
-        """As `token` tells it, and its `secret`, which nobody can be told again. Rejected(conflict) for a name in use."""
+    async def add_token(self, call: Call, name: str, role: Role, scope: Scope, until: Until = NEVER) -> Json:
+        """As `token` tells it, and its `secret`, which nobody can be told again. Rejected(conflict) for a name in use,
+        (invalid) for an end that is over already."""
         ...
 
     async def revoke_token(self, call: Call, name: str) -> None:
-        """For good: its sessions, streams and connections end within a second, on every node."""
+        """For good: its sessions, streams and connections end within a second, on every node. Rejected(conflict) for the
+        last of role admin that does not expire."""
         ...

@@ -27,6 +27,8 @@ class Stand(Struct, frozen=True, array_like=True, tag="stand"):
     greedy: bool = False
     tags: Names | None = None
     """None: as they are."""
+    token: str = ""
+    """Name of the token that claims."""
 
 
 class Withdraw(Struct, frozen=True, array_like=True, tag="withdraw"):

@@ -119,7 +119,7 @@ class Pulling:
         waits_until = _now() + wanted.wait_ms / 1000
         ends = waits_until + call.deadline_ms / 1000
         while True:
-            taken = await self._at_master(lambda _: _stand(wanted, request, waits_until), ends)
+            taken = await self._at_master(lambda _: _stand(call, wanted, request, waits_until), ends)
             assert isinstance(taken, Taken)
             if taken.tokens or taken.is_over or _now() >= waits_until:
                 break
@@ -279,11 +279,12 @@ def _in_scope(call: Call, queues: tuple[str, ...]) -> tuple[str, ...]:
     return found
 
 
-def _stand(wanted: Wanted, request: c.Request, until: float) -> Stand:
+def _stand(call: Call, wanted: Wanted, request: c.Request, until: float) -> Stand:
     wait_s = max(GLANCE_S, min(STAND_S, until - _now()))
     return Stand(
-        request, wanted.worker, wanted.queues, wanted.most, wanted.lease_ms, wait_s, wanted.greedy, wanted.tags
-    )
+        request, wanted.worker, wanted.queues, wanted.most, wanted.lease_ms, wait_s, wanted.greedy, wanted.tags,
+        call.principal.name,
+    )  # fmt: skip
 
 
 def _patience_s(ask: Ask) -> float:

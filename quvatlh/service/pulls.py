@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from quvatlh.codec import Values
 from quvatlh.core import commands as c
+from quvatlh.core import queries
 from quvatlh.core.limits import PULL_SESSION
 from quvatlh.core.model import WorkerFacts
 from quvatlh.core.rejections import Rejection
@@ -28,7 +29,7 @@ from quvatlh.ports import Clock, Entropy, Log, LogError, Refused, Role, Unavaila
 from quvatlh.service.bids import Bid
 from quvatlh.service.door import Door
 from quvatlh.service.placing import matches
-from quvatlh.service.presence import Presence, is_pull
+from quvatlh.service.presence import PULL_SILENT_S, Presence, is_pull
 from quvatlh.service.pullasks import Stand, Taken
 from quvatlh.service.state import State
 
@@ -43,6 +44,9 @@ SESSION_BYTES: Final = 9
 SECRET_BYTES: Final = 32
 DIRECTORY: Final = "pull"
 """In place of a data directory's id: there is none."""
+
+OWNER: Final = "token"
+"""Among the worker's facts: the name of the token that claims for it."""
 
 Key = tuple[str, str, str]
 
@@ -317,11 +321,28 @@ class Pulls:
             raise Unavailable("the worker's session has ended meanwhile")
         if not is_pull(view.session):
             raise Refused(f"{ask.worker} is the name of a worker that has an executor", "conflict")
+        self._check_owner(view, ask)
         changes = _changes(view.facts, ask)
         if changes is not None:
             await self._told(c.PatchWorker(ask.worker, changes))
             view = self._known(ask.worker) or view
         return view
+
+    def _check_owner(self, view: WorkerView, ask: Stand) -> None:
+        """A name is one token's as long as its worker is heard of, and the token holds. Tokens are told apart by name: the
+        one that replaces another of the same name goes on with its workers."""
+        owner = view.facts.facts.get(OWNER)
+        if owner in {None, ask.token} or not ask.token or self._is_silent(view):
+            return
+        now = max(self._clock.wall_ms(), self._state.time_ms)
+        if any(each.name == owner and each.holds_at(now) for each in queries.tokens(self._state.db)):
+            words = (
+                f"{ask.worker} is the name of a pull worker that another token claims for: give this one another name"
+            )
+            raise Refused(words, "conflict")
+
+    def _is_silent(self, view: WorkerView) -> bool:
+        return self._presence.silence_s(view.session or "") > PULL_SILENT_S
 
     def _known(self, worker: str) -> WorkerView | None:
         return self._presence.workers().get(worker)
@@ -331,7 +352,8 @@ class Pulls:
         if self._known(ask.worker) is None and pulling >= WORKERS_MAX:
             raise Unavailable(f"{pulling} pull workers are known; use their names again", "busy")
         session = PULL_SESSION + self._entropy.token(SESSION_BYTES).hex()
-        facts = WorkerFacts(ask.worker, "pull", ask.tags or (), ("pull",), ask.most)
+        told = {OWNER: ask.token} if ask.token else {}
+        facts = WorkerFacts(ask.worker, "pull", ask.tags or (), ("pull",), ask.most, facts=told)
         # Nobody is told its secret: no beat is taken of it.
         opened = c.OpenSession(ask.worker, session, self._entropy.token(SECRET_BYTES), DIRECTORY, facts, silent=True)
         await self._told(opened)
@@ -348,12 +370,15 @@ class Pulls:
 
 
 def _changes(facts: WorkerFacts, ask: Stand) -> c.WorkerChanges | None:
-    """What the table should know of the worker: tags when they are told, and the most that it ever claimed at once."""
+    """What the table should know of the worker: whose it is, tags when they are told, and the most that it ever claimed at
+    once."""
     changes: dict[str, Any] = {}
     if ask.tags is not None and set(ask.tags) != set(facts.tags):
         changes["tags"] = ask.tags
     if ask.most > facts.slots:
         changes["slots"] = ask.most
+    if ask.token and facts.facts.get(OWNER) != ask.token:
+        changes["facts"] = {**facts.facts, OWNER: ask.token}
     return c.WorkerChanges(**changes) if changes else None
 
 

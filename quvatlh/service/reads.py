@@ -15,20 +15,17 @@ from quvatlh.core.rejections import FieldError
 from quvatlh.core.rows import json_list
 from quvatlh.core.views import ActionView, ExplainFacts, TaskView
 from quvatlh.ports import Clock, Log
-from quvatlh.service import asks, largeresults, records, scoping, tails
+from quvatlh.service import largeresults, records, scoping
 from quvatlh.service.answers import problem
 from quvatlh.service.door import Door
 from quvatlh.service.feed import Feed
 from quvatlh.service.forecast import UNTIL_A_TIME, Forecast, Standing
 from quvatlh.service.largeresults import LargeResults
-from quvatlh.service.outputs import Outputs
 from quvatlh.service.pool import (
     Call,
     GroupBy,
     Groups,
     Json,
-    LogOutput,
-    Output,
     Page,
     Position,
     Rejected,
@@ -45,8 +42,6 @@ PAGE_S: Final = 0.035
 way; and it stays below the 100 ms that a read transaction may take."""
 COUNT_S: Final = 2.0
 """Counting by a field that no counter knows goes on for so long: about a million tasks."""
-LOOK_S: Final = 1.0
-"""Between looks at whether a task has ended, where nothing tells."""
 
 
 class Reads:
@@ -57,7 +52,6 @@ class Reads:
         state: State,
         readers: Reading,
         feed: Feed,
-        outputs: Outputs,
         large: LargeResults,
         clock: Clock,
     ) -> None:
@@ -66,7 +60,6 @@ class Reads:
         self._state = state
         self._readers = readers
         self._feed = feed
-        self._outputs = outputs
         self._large = large
         self._clock = clock
         self.forecast = Forecast(clock)
@@ -158,9 +151,9 @@ class Reads:
         watch = self._feed.watch(task_id)
         try:
             ends = _now() + wait_ms / 1000
-            view, payload = await self._task(call, task_id)
+            view, payload = await self.find(call, task_id)
             while not _has_come(view) and await watch.wait(ends - _now()):
-                view, payload = await self._task(call, task_id)
+                view, payload = await self.find(call, task_id)
         finally:
             watch.close()
         record = records.task(view)
@@ -194,18 +187,18 @@ class Reads:
         return [records.action(each, view) for each in actions]
 
     async def result(self, call: Call, task_id: str) -> object:
-        view, _ = await self._task(call, task_id)
+        view, _ = await self.find(call, task_id)
         if view.row.state != "succeeded":
             raise Rejected("conflict", f"task {task_id} is {view.row.state} and has no result")
         action = largeresults.found(view)
         if action is not None:
-            return await self._large.open(view, action, await self._owner(action.worker))
+            return await self._large.open(view, action, await self.owner(action.worker))
         return records.result_of(view)
 
     async def view(self, call: Call, task_id: str) -> TaskView:
-        return (await self._task(call, task_id))[0]
+        return (await self.find(call, task_id))[0]
 
-    async def _task(self, call: Call, task_id: str) -> tuple[TaskView, tuple[bytes, bool] | None]:
+    async def find(self, call: Call, task_id: str) -> tuple[TaskView, tuple[bytes, bool] | None]:
         def query(db: sqlite3.Connection) -> tuple[TaskView, tuple[bytes, bool] | None] | None:
             view = queries.get_task(db, task_id)
             return None if view is None else (view, queries.get_payload(db, view.row.seq))
@@ -225,73 +218,7 @@ class Reads:
             return Rejected("gone", f"task {task_id} is over, and not listed any more")
         return Rejected("not_found", f"there is no task {task_id}")
 
-    # --- what it wrote ---
-
-    async def log(
-        self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool, offset: int = 0
-    ) -> LogOutput:
-        found = await self._action(call, task_id, action, follow=follow)
-        if found is None:
-            return LogOutput(_pieces([]), tail_only=False)
-        kept = tails.unpack(found.output_tail)
-        ended = found.finished_at is not None
-        rest = kept.since(output, offset) if ended and found.state != "lost" else None
-        if rest is not None:
-            return LogOutput(_pieces([rest]), tail_only=False, action=found.id, offset=offset)
-        owner = await self._owner(found.worker)
-        if owner is not None:
-            ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0, found.worker)
-            try:
-                first = await self._outputs.piece(owner, ask)
-            except (ports.LogError, asks.Unreadable):
-                first = None
-            if first is not None and (first.data or not ended):
-                chunks = self._outputs.follow(owner, ask, first, follow=follow and not ended)
-                chunks = self._with_tail(chunks, task_id, found.id, output, offset, follow=follow)
-                start = first.next_offset - len(first.data)
-                return LogOutput(chunks, tail_only=False, action=found.id, offset=start)
-        return LogOutput(_pieces([kept.of(output)]), tail_only=True, action=found.id, offset=kept.start(output))
-
-    async def _with_tail(
-        self, chunks: AsyncIterator[bytes], task_id: str, action: str, output: Output, offset: int, *, follow: bool
-    ) -> AsyncIterator[bytes]:
-        """What is so short that it never was in a file comes with the finish."""
-        sent = False
-        async for chunk in chunks:
-            sent = True
-            yield chunk
-        if follow and not sent:
-            watch = self._feed.watch(task_id)
-            try:
-                while True:
-                    found = await self.read(None, lambda db: _find(queries.get_task(db, task_id), action))
-                    if found is None or found.finished_at is not None:
-                        break
-                    await watch.wait(LOOK_S)
-            finally:
-                watch.close()
-            if found is not None:
-                yield tails.unpack(found.output_tail).since(output, offset) or b""
-
-    async def _action(self, call: Call, task_id: str, action: str | None, *, follow: bool) -> ActionView | None:
-        """The named one, or the last; to follow a task without one is to wait for it."""
-        watch = self._feed.watch(task_id)
-        try:
-            while True:
-                view, _ = await self._task(call, task_id)
-                found = _find(view, action)
-                if found is None and action is not None:
-                    actions = await self.read(call, lambda db: queries.list_actions(db, view.row))  # noqa: B023 - read at once
-                    found = next((each for each in actions if each.id == action), None)
-                    if found is None:
-                        raise Rejected("not_found", f"task {task_id} has no action {action}")
-                if found is not None or not follow or view.row.finished:
-                    return found
-                await watch.wait(60.0)
-        finally:
-            watch.close()
-
-    async def _owner(self, worker: str) -> str | None:
+    async def owner(self, worker: str) -> str | None:
         """The node that a worker is on."""
         found = await self.read(None, lambda db: queries.workers(db, worker))
         node_id = found[0].facts.facts.get("node_id") if found else None
@@ -374,21 +301,6 @@ def _free(db: sqlite3.Connection) -> int:
 def _has_come(view: TaskView) -> bool:
     """What `wait` waits for."""
     return view.row.state in FINISHED or (bool(view.row.service) and view.row.state == "running")
-
-
-def _find(view: TaskView | None, action: str | None) -> ActionView | None:
-    if view is None or not view.actions:
-        return None
-    if action is None:
-        return view.actions[-1]
-    return next((each for each in view.actions if each.id == action), None)
-
-
-async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        if piece:
-            yield piece
-        await asyncio.sleep(0)
 
 
 def _now() -> float:

@@ -17,7 +17,7 @@ from msgspec import UNSET, structs
 from quvatlh.core import commands as c
 from quvatlh.core.model import WorkerFacts
 from quvatlh.core.queries import get_session, workers
-from quvatlh.core.scopes import narrowed
+from quvatlh.core.scopes import matches_any, narrowed
 from quvatlh.ports import Log, LogError, Refused
 from quvatlh.service import asks
 from quvatlh.service.crew import Crew
@@ -172,10 +172,12 @@ class Guest:
         await seat.offer(offers)
 
     async def _looked(self, seat: NodeSeat, _nothing: None) -> Look:
-        """A look holds payloads, of the queues of whoever has this name."""
+        """A look holds payloads, of the queues of whoever has this name; and how much waits where, of all queues."""
         if not self._session:
             raise _not_proved()
-        return await seat.look()
+        look = await seat.look()
+        waiting = {queue: n for queue, n in look.queues.items() if matches_any(queue, self._bounds)}
+        return structs.replace(look, queues=waiting)
 
     async def _listed(self, seat: NodeSeat, tokens: Sequence[int]) -> tuple[int, ...]:
         if not self._session:

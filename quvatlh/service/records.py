@@ -95,13 +95,15 @@ def announcement(view: AnnouncementView) -> Json:
     }
 
 
-def token(view: TokenView) -> Json:
+def token(view: TokenView, now_ms: int) -> Json:
     return {
         "name": view.name,
         "role": view.scope.role,
         "queues": list(view.scope.queues),
         "groups": list(view.scope.groups),
         "created_at_ms": view.at,
+        "expires_at_ms": view.scope.expires_at,
+        "expired": not view.holds_at(now_ms),
         "revoked_at_ms": None,
     }
 

@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
 from quvatlh.core.model import TokenScope
+from quvatlh.core.moments import rfc3339
 from quvatlh.core.queries import token_by_hash, tokens, was_revoked
 from quvatlh.ports import Entropy, LogError, Role
 from quvatlh.service import asks
 from quvatlh.service.door import Door, Refusal
-from quvatlh.service.pool import Principal, Unavailable
+from quvatlh.service.pool import Principal, Rejected, Unavailable
 from quvatlh.service.state import State
 
 TOKEN_FILE = "token"  # noqa: S105 - a name
@@ -52,17 +53,20 @@ class TokenMissing(TokenUnusable):
 class Tokens:
     """A Hearer."""
 
-    def __init__(self, state: State, behind: Callable[[], str] = lambda: "") -> None:
-        """`behind`: why the table may hold more than is seen here; empty: it does not."""
+    def __init__(
+        self, state: State, behind: Callable[[], str] = lambda: "", now_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`behind`: why the table may hold more than is seen here; empty: it does not. `now_ms`: what tokens expire by."""
         self._state = state
         self._behind = behind
+        self._now_ms = now_ms
         self._known: dict[bytes, Principal] | None = None
 
     def authenticate(self, bearer: str) -> Principal | None:
         return self.recall(hash_of(bearer))
 
     def recall(self, digest: bytes) -> Principal | None:
-        """Whose token has this hash."""
+        """Whose token has this hash. Rejected(unauthorized) where it has expired."""
         if self._known is None and self._state.is_open:
             self._known = {
                 view.hash: Principal(
@@ -71,12 +75,15 @@ class Tokens:
                     view.scope.queues,
                     view.scope.groups,
                     view.hash.hex()[: _NAME_DIGITS * 2],
+                    view.scope.expires_at,
                 )
                 for view in tokens(self._state.db)
             }
         found = None if self._known is None else self._known.get(digest)
         if found is None:
             self._doubt(digest)
+        elif found.expires_at_ms is not None and found.expires_at_ms <= self._now_ms():
+            raise Rejected("unauthorized", f"token {found.name} expired at {rfc3339(found.expires_at_ms)}")
         return found
 
     def _doubt(self, digest: bytes) -> None:

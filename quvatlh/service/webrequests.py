@@ -17,6 +17,7 @@ BODY_BYTES_MAX: Final = 1024 * 1024
 """Of an answer, where its limit is given; else it is cut off and that is no fault."""
 TEXT_CHARS_MAX: Final = 200
 _GONE: Final = 410
+AS_END: Final = "end"
 
 Status = int | str
 """204, or `2xx`."""
@@ -33,8 +34,8 @@ class WebRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
     body: str | None = None
     """None: the payload."""
-    sign: bool = False
-    """As a delivery, whose id is the task's."""
+    sign: bool | Literal["end"] = False
+    """With the task's id as the delivery's. `end`: by the cluster, as what it tells itself; no producer can ask for that."""
     expect: tuple[Status, ...] = ()
     """These alone are a success; none named: 2xx."""
     permanent: tuple[Status, ...] = ()

@@ -134,6 +134,29 @@ async def test_a_wait_ends_when_its_token_is_revoked(door: Door) -> None:
     assert (await door.as_("eve", "GET", "/v1/tasks/mail.a")).status == 200
 
 
+async def test_what_lasts_ends_when_its_token_expires(door: Door) -> None:
+    made = (await door.as_("eve", "POST", "/v1/tokens", {"name": "ci", "role": "viewer", "expires": "1h"})).json
+    own = {"Authorization": f"Bearer {made['secret']}"}
+    session = await door.client.ask("POST", "/v1/session", token=made["secret"])
+    assert session.json["until"] == made["expires_at"]
+    cookie = {"Cookie": cookie_in(session)}
+    await door.fill("mail.a")
+    waiting = asyncio.create_task(door.client.get("/v1/tasks/mail.a?wait=1h", token=made["secret"]))
+    async with (
+        door.client.session.get(door.client.base + "/v1/stream", headers=own) as mine,
+        door.client.session.get(door.client.base + "/v1/stream", headers=cookie) as browsers,
+    ):
+        await started(door, 3)
+        door.stand.clock.advance(3600)
+        for response in (mine, browsers):
+            assert (await events(response, "stream.ended"))[-1][1]["reason"] == "unauthorized"
+    answer = await asyncio.wait_for(waiting, SOON_S)
+    assert (answer.status, answer.json["detail"]) == (401, f"token ci expired at {made['expires_at']}")
+    for headers in (own, cookie):
+        refused = await door.client.get("/v1/tasks", token=None, headers=headers)
+        assert (refused.status, refused.json["detail"]) == (401, answer.json["detail"])
+
+
 async def test_a_log_that_is_followed_is_cut_off(door: Door) -> None:
     await door.fill("mail.a")
     following = asyncio.create_task(door.as_("ann", "GET", "/v1/tasks/mail.a/log?follow=1"))
@@ -220,3 +243,58 @@ async def test_a_stream_ends_when_its_session_is_left(door: Door) -> None:
         await started(door)
         await door.client.ask("DELETE", "/v1/session", token=None, headers=own)
         assert (await events(response, "stream.ended"))[-1][1]["reason"] == "unauthorized"
+
+
+# --- and of what ---
+
+
+@pytest.fixture
+async def working(tmp_path: Path) -> AsyncIterator[Door]:
+    async with judged(tmp_path, slots=2) as door:
+        await door.token("ann", "viewer", ("mail",), ("a",))
+        await door.token("eve", "admin")
+        await door.stand.working()
+        yield door
+
+
+async def moved_away(door: Door, task: str) -> None:
+    """Out of what ann may see."""
+    done = await door.as_("eve", "POST", "/v1/tasks/update", {"ids": [task], "set": {"queue": "images"}})
+    assert done.status == 200, done.json
+
+
+async def test_a_wait_ends_when_its_task_leaves_the_scope(door: Door) -> None:
+    await door.token("ann", "viewer", ("mail",), ("a",))
+    await door.fill("mail.a")
+    waiting = asyncio.create_task(door.as_("ann", "GET", "/v1/tasks/mail.a?wait=1h"))
+    await started(door)
+    await moved_away(door, "mail.a")
+    answer = await asyncio.wait_for(waiting, SOON_S)
+    assert (answer.status, answer.json["detail"]) == (404, "there is no task mail.a")
+
+
+async def test_a_log_that_waits_for_its_task_ends_when_that_leaves_the_scope(door: Door) -> None:
+    await door.token("ann", "viewer", ("mail",), ("a",))
+    await door.fill("mail.a")
+    following = asyncio.create_task(door.as_("ann", "GET", "/v1/tasks/mail.a/log?follow=1"))
+    await started(door)
+    await moved_away(door, "mail.a")
+    assert (await asyncio.wait_for(following, SOON_S)).status == 404
+
+
+async def test_a_log_that_is_followed_is_cut_off_when_its_task_leaves_the_scope(working: Door) -> None:
+    door = working
+    await door.fill("mail.a")
+    await door.stand.until_state("mail.a", "running")
+    (name,) = door.stand.running()
+    door.stand.process.write(name, b"for ann")
+    everything = asyncio.create_task(door.as_("eve", "GET", "/v1/tasks/mail.a/log?follow=1"))
+    async with door.open("ann", "/v1/tasks/mail.a/log?follow=1") as response:
+        assert await asyncio.wait_for(response.content.readexactly(7), SOON_S) == b"for ann"
+        await moved_away(door, "mail.a")
+        door.stand.process.write(name, b", not for ann")
+        with pytest.raises(aiohttp.ClientError):
+            async with asyncio.timeout(SOON_S):
+                await response.read()
+    door.stand.end(name)
+    assert (await asyncio.wait_for(everything, SOON_S)).body == b"for ann, not for ann"

@@ -7,8 +7,11 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.commands import ClassChanges, QueueChanges
+from quvatlh.core.limits import DAY_MS
 from quvatlh.core.model import Code, HtbClass, QueueSettings, Rate, Retry, ScheduleSpec, TaskSpec, TaskState, TokenScope
+from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok, Versioned, Worked
+from quvatlh.core.verbs.access import EXPIRED_KEPT_MS
 from tests.core.table import WORK, Table
 
 # --- queues ---
@@ -200,6 +203,55 @@ def test_a_token_is_known_by_its_hash_until_it_is_revoked_for_good(table: Table)
     assert table.do(c.PutToken("t", HASH, ADMIN)).code == "conflict"
     assert table.do(c.PutToken("t", OTHER, ADMIN)) == Ok()
     assert table.do(c.RevokeToken("none")).code == "not_found"
+
+
+def test_a_token_that_was_written_before_any_could_expire_is_read(table: Table) -> None:
+    table.db.execute("INSERT INTO token VALUES ('old', ?, ?, 1)", (HASH, '{"role":"viewer","queues":["q*"]}'))
+    (found,) = queries.tokens(table.db)
+    assert found.scope == TokenScope("viewer", ("q*",), expires_at=None)
+
+
+def test_the_name_of_a_token_that_has_expired_is_free_and_the_old_one_is_revoked(table: Table) -> None:
+    ends = table.now + 1000
+    table.do(c.PutToken("t", HASH, TokenScope("viewer", expires_at=ends)))
+    assert table.do(c.PutToken("t", OTHER, ADMIN)).code == "conflict"
+    table.later(ends - table.now - 1)
+    assert table.do(c.PutToken("t", OTHER, ADMIN)).code == "conflict"
+    table.later(1)
+    assert table.do(c.PutToken("t", OTHER, ADMIN)) == Ok()
+    assert queries.was_revoked(table.db, HASH)
+    assert queries.token_by_hash(table.db, HASH) is None
+
+
+def test_what_expired_long_ago_leaves_the_table_when_another_is_made(table: Table) -> None:
+    table.do(c.PutToken("a", HASH, TokenScope("viewer", expires_at=table.now)))
+    table.later(EXPIRED_KEPT_MS)
+    table.do(c.PutToken("b", OTHER, ADMIN))
+    assert [token.name for token in queries.tokens(table.db)] == ["a", "b"]
+    table.later(1)
+    table.do(c.PutToken("c", b"3" * 32, ADMIN))
+    assert [token.name for token in queries.tokens(table.db)] == ["b", "c"]
+
+
+def test_the_last_admin_that_does_not_expire_is_spared_whoever_asks_at_once(table: Table) -> None:
+    table.do(c.PutToken("a", HASH, ADMIN))
+    table.do(c.PutToken("b", OTHER, ADMIN))
+    table.do(c.PutToken("short", b"3" * 32, TokenScope("admin", expires_at=table.now + DAY_MS)))
+    items = [c.Item(c.RevokeToken(name, spare_last=True)) for name in ("a", "b")]
+    first, second = (each.result for each in table.entry(*items))
+    assert first == Ok()
+    assert isinstance(second, Rejection)
+    assert (second.code, second.detail.partition(":")[0]) == (
+        "conflict",
+        "b is the last token of role admin that does not expire",
+    )
+    assert table.do(c.RevokeToken("short", spare_last=True)) == Ok()
+    assert [token.name for token in queries.tokens(table.db)] == ["b"]
+
+
+def test_entries_of_before_revoke_the_last_admin_as_they_did(table: Table) -> None:
+    table.do(c.PutToken("a", HASH, ADMIN))
+    assert table.do(c.RevokeToken("a")) == Ok()
 
 
 def test_a_name_and_a_hash_belong_together(table: Table) -> None:

@@ -15,6 +15,7 @@ from quvatlh.core.model import Role
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import Scope
 from quvatlh.service.pool import (
+    NEVER,
     Added,
     Backup,
     Bulk,
@@ -35,6 +36,7 @@ from quvatlh.service.pool import (
     StreamEvent,
     TaskQuery,
     Turn,
+    Until,
 )
 from quvatlh.service.tokens import hash_of
 from quvatlh.service.wire import Line
@@ -214,11 +216,13 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
 
     async def tokens(self, call: Call) -> Sequence[Json]:
         await self._enter(call)
-        beside = {"created_at_ms": self.now_ms, "revoked_at_ms": None}
-        return [
-            {"name": each.name, "role": each.role, "queues": [*each.queues], "groups": [*each.groups], **beside}
-            for each in self.watching.principals.values()
-        ]
+        return [self._token(each) for each in self.watching.principals.values()]
+
+    def _token(self, who: Principal) -> Json:
+        ends = who.expires_at_ms
+        known = {"name": who.name, "role": who.role, "queues": [*who.queues], "groups": [*who.groups]}
+        over = {"expires_at_ms": ends, "expired": ends is not None and ends <= self.now_ms, "revoked_at_ms": None}
+        return known | {"created_at_ms": self.now_ms} | over
 
     async def token(self, call: Call, name: str) -> Json:
         found = [token for token in await self.tokens(call) if token["name"] == name]
@@ -226,11 +230,14 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
             raise Rejected("not_found", f"there is no token {name}")
         return found[0]
 
-    async def add_token(self, call: Call, name: str, role: Role, scope: Scope) -> Json:
+    async def add_token(self, call: Call, name: str, role: Role, scope: Scope, until: Until = NEVER) -> Json:
         if name in self._names():
             raise Rejected("conflict", f"there is another token named {name}: revoke it first")
         secret = f"the-secret-of-{name}"
-        made = Principal(name, role, scope.queues, scope.groups, f"mark-of-{name}")
+        ends = until.at_ms if until.in_ms is None else self.now_ms + until.in_ms
+        if ends is not None and ends <= self.now_ms:
+            raise Rejected("invalid", "expires is over already", [FieldError("expires", "must be later than now")])
+        made = Principal(name, role, scope.queues, scope.groups, f"mark-of-{name}", ends)
         self.watching.principals[hash_of(secret)] = made
         return {**await self.token(call, name), "secret": secret}
 
@@ -238,7 +245,9 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         await self._enter(call)
         digest = known(self._names(), name, "token")
         if name == "root":
-            raise Rejected("conflict", "root is the last token of role admin: make another one first")
+            raise Rejected(
+                "conflict", "root is the last token of role admin that does not expire: make another one first"
+            )
         del self.watching.principals[digest]
 
     def _names(self) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.abc import ResolveResult
 
 from quvatlh.notify.http import BODY_BYTES_KEPT, HttpSender
+from quvatlh.notify.signing import of_works, signed
 from quvatlh.ports import Incoming, Outgoing, SendFault
 from tests.fakes.clock import FakeClock
 
@@ -71,6 +72,25 @@ async def test_a_delivery_is_signed_and_what_is_none_is_not() -> None:
         await one.send(Outgoing("POST", url, body=b"x", delivery="notify-1"))
         await one.send(Outgoing("POST", url, body=b"x"))
     assert seen == [{"webhook-id", "webhook-timestamp", "webhook-signature"}, set()]
+
+
+async def test_a_signature_says_who_wants_it_said_and_its_headers_are_its_own() -> None:
+    key = b"a key that is long enough"
+    seen: list[Any] = []
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        seen.append(({name.lower(): text for name, text in request.headers.items()}, len(request.headers)))
+        return web.Response()
+
+    own = {"Webhook-Id": "notify-7", "WEBHOOK-SIGNATURE": "v1,AAAA"}
+    async with serving(handler) as url, sender(key) as one:
+        await one.send(Outgoing("POST", url, body=b"x", delivery="notify-1", is_end=True))
+        await one.send(Outgoing("POST", url, body=b"x", delivery="mine", headers=own))
+    (end, count), (work, same) = seen
+    assert (work["webhook-id"], same) == ("mine", count)
+    for headers, keys in ((end, (key,)), (work, of_works((key,)))):
+        wanted = signed(headers["webhook-id"], int(headers["webhook-timestamp"]), b"x", keys)
+        assert headers["webhook-signature"] == wanted["webhook-signature"]
 
 
 async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:

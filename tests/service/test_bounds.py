@@ -98,6 +98,24 @@ async def test_a_worker_that_connects_takes_what_is_of_its_tokens_queues(tmp_pat
             await stand.until_state(mail, "succeeded")
 
 
+@pytest.mark.parametrize(("who", "seen"), [(MAIL, {"mail": 2}), (Principal("all", "worker"), {"mail": 2, "images": 1})])
+async def test_its_policies_see_how_much_waits_in_its_tokens_queues(
+    tmp_path: Path, who: Principal, seen: dict[str, int]
+) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        for queue in ("mail", "mail", "images"):
+            await stand.add(queue=queue, tags=["nowhere"])
+        cable = Cable()
+        served = asyncio.create_task(stand.pool.connect(by(who), cable.end(at_worker=False)))
+        link = Link(cable.end(at_worker=True), _nothing, lambda _kind, _value: None)
+        running = asyncio.create_task(link.run())
+        link.put(Hello("w1"))
+        await link.call("open", asks.Open("w1", "s1", b"h" * 32, "d", WorkerFacts("w1", "worker")), 2)
+        assert (await link.call("look", None, 2)).queues == seen
+        link.hang_up()
+        await asyncio.gather(running, served)
+
+
 async def test_with_another_token_it_is_bounded_otherwise(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         field = Field(stand)

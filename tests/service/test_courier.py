@@ -52,6 +52,18 @@ async def test_the_end_of_a_task_is_delivered_once_it_is_over(tmp_path: Path) ->
         assert json.loads(sent.body)["data"]["id"] == task
 
 
+async def test_only_the_cluster_says_that_it_tells_of_an_end(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        work = {"http": {"url": HOOK, "method": "POST", "body": '{"type":"task.succeeded"}', "sign": True}}
+        await stand.add(id="notify-1", queue="_notify", work=work)
+        await stand.until_state("notify-1", "succeeded")
+        await stand.add(notify={"url": HOOK})
+        await stand.until(stand.running)
+        stand.end(stand.running()[0])
+        await stand.until_state("notify-2", "succeeded")
+        assert [(each.delivery, each.is_end) for each in sender.sent] == [("notify-1", False), ("notify-2", True)]
+
+
 async def test_a_delivery_that_was_answered_with_no_yes_is_retried_under_its_id(tmp_path: Path) -> None:
     async with sending(tmp_path) as (stand, sender):
         sender.answers.extend([answer(503, b"not now", retry_after="7"), SendFault("unreachable", "refused")])

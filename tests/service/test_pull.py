@@ -11,7 +11,8 @@ import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.core.model import QueueSettings, Rate
-from quvatlh.service.pool import Call, Principal, Rejected, Unavailable
+from quvatlh.core.scopes import Scope
+from quvatlh.service.pool import Call, Principal, Rejected, Unavailable, Until
 from quvatlh.service.presence import PULL_SILENT_S
 from quvatlh.service.pullasks import Report, Verb
 from quvatlh.service.pullpool import Wanted
@@ -466,3 +467,69 @@ async def test_sessions_that_are_over_are_not_remembered(tmp_path: Path) -> None
             assert stand.machine.db.execute("SELECT session FROM worker WHERE name = 'w'").fetchone() == (None,)
         await stand.node.presence._look()
         assert not stand.node.presence._heard
+
+
+# --- whose name it is ---
+
+HAND, OTHER = (Call(Principal(name, "worker", (queue,))) for name, queue in (("hand", "mail"), ("other", "images")))
+ANY_GROUP = ("*",)
+
+
+async def tokens_of(stand: Stand, *calls: Call) -> None:
+    for call in calls:
+        who = call.principal
+        await stand.pool.add_token(asked(), who.name, "worker", Scope(who.queues, ANY_GROUP))
+
+
+async def test_no_token_claims_under_the_name_of_anothers_worker(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        await tokens_of(master, HAND, OTHER)
+        await master.add(id="a", work=PULL, queue="mail")
+        await master.add(id="b", work=PULL, queue="images")
+        assert ids(await claim(follower, call=HAND, queues=("mail",))) == ["a"]
+        for stand in (master, follower):
+            with pytest.raises(
+                Rejected, match="w is the name of a pull worker that another token claims for"
+            ) as caught:
+                await claim(stand, call=OTHER, queues=("images",), tags=("gpu",))
+            assert caught.value.code == "conflict"
+        (worker,) = [each for each in await master.pool.workers(asked()) if each["name"] == "w"]
+        assert ("gpu" in worker["tags"], worker["facts"]["token"]) == (False, "hand")
+        assert ids(await claim(master, "v", call=OTHER, queues=("images",))) == ["b"]
+
+
+async def test_of_two_that_open_a_name_at_once_one_gets_it(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await tokens_of(stand, HAND, OTHER)
+        asking = (claim(stand, call=HAND, queues=("mail",)), claim(stand, call=OTHER, queues=("images",)))
+        said = await asyncio.gather(*asking, return_exceptions=True)
+        assert said[0] == []
+        assert isinstance(said[1], Rejected)
+
+
+async def test_a_token_that_replaces_another_of_its_name_goes_on_with_its_workers(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await tokens_of(stand, HAND)
+        await stand.add(id="a", work=PULL, queue="mail")
+        (action,) = await claim(stand, call=HAND, queues=("mail",))
+        await stand.pool.revoke_token(asked(), "hand")
+        await tokens_of(stand, HAND)
+        assert await claim(stand, call=HAND, queues=("mail",)) == []
+        assert await stand.pool.report(HAND, "finish", [Report(action["action"], action["token"])]) == [""]
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired", "silent"])
+async def test_a_name_is_free_when_its_token_is_over_or_nobody_goes_by_it(tmp_path: Path, how: str) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.pool.add_token(asked(), "hand", "worker", Scope(("mail",), ANY_GROUP), Until(in_ms=3_600_000))
+        await tokens_of(stand, OTHER)
+        assert await claim(stand, call=HAND, queues=("mail",)) == []
+        if how == "revoked":
+            await stand.pool.revoke_token(asked(), "hand")
+        elif how == "expired":
+            stand.clock.set_wall(stand.clock.wall_ms() + 3_600_000)
+        else:
+            await pass_time(stand, PULL_SILENT_S + 1)
+        assert await claim(stand, call=OTHER, queues=("images",)) == []
+        (worker,) = [each for each in await stand.pool.workers(asked()) if each["name"] == "w"]
+        assert worker["facts"]["token"] == "other"

@@ -173,7 +173,7 @@ class DeletePolicy(Command, frozen=True, tag="delete_policy"):
 
 
 class PutToken(Command, frozen=True, tag="put_token"):
-    """A hash that was revoked once stays revoked."""
+    """A hash that was revoked once stays revoked. The name of a token that has expired is free: the old one is revoked."""
 
     name: Name
     hash: Annotated[bytes, Meta(min_length=16, max_length=64)]
@@ -182,3 +182,5 @@ class PutToken(Command, frozen=True, tag="put_token"):
 
 class RevokeToken(Command, frozen=True, tag="revoke_token"):
     name: Name
+    spare_last: bool = False
+    """Refused where no other token of role admin would be left that does not expire: whoever asks at once elsewhere."""

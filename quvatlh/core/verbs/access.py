@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import msgspec
 
 from quvatlh.core.commands import DeletePolicy, PutPolicy, PutToken, RevokeToken
+from quvatlh.core.limits import DAY_MS
+from quvatlh.core.model import TokenScope
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok, Versioned
 from quvatlh.core.unit import Unit
+
+EXPIRED_KEPT_MS: Final = 30 * DAY_MS
+"""So long a token that has expired is listed, and its bearer is told so; then it is unknown. Swept when another is made."""
 
 
 def put_policy(unit: Unit, command: PutPolicy) -> Versioned:
@@ -51,9 +57,13 @@ def put_token(unit: Unit, command: PutToken) -> Ok | Rejection:
     other = unit.db.execute("SELECT name FROM token WHERE hash = ?", (command.hash,)).fetchone()
     if other is not None and other[0] != command.name:
         return Rejection("conflict", f"this token is known as {other[0]}")
-    old = unit.db.execute("SELECT hash FROM token WHERE name = ?", (command.name,)).fetchone()
+    old = unit.db.execute("SELECT hash, scope FROM token WHERE name = ?", (command.name,)).fetchone()
     if old is not None and old[0] != command.hash:
-        return Rejection("conflict", f"there is another token named {command.name}: revoke it first")
+        expires_at = msgspec.json.decode(old[1], type=TokenScope).expires_at
+        if expires_at is None or expires_at > unit.now:
+            return Rejection("conflict", f"there is another token named {command.name}: revoke it first")
+        _revoke(unit, command.name, old[0])
+    unit.db.execute("DELETE FROM token WHERE scope ->> '$.expires_at' < ?", (unit.now - EXPIRED_KEPT_MS,))
     scope = msgspec.json.encode(command.scope).decode()
     values = (command.name, command.hash, scope, unit.now)
     unit.db.execute("INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)", values)
@@ -62,10 +72,24 @@ def put_token(unit: Unit, command: PutToken) -> Ok | Rejection:
 
 
 def revoke_token(unit: Unit, command: RevokeToken) -> Ok | Rejection:
-    row = unit.db.execute("SELECT hash FROM token WHERE name = ?", (command.name,)).fetchone()
+    row = unit.db.execute("SELECT hash, scope FROM token WHERE name = ?", (command.name,)).fetchone()
     if row is None:
         return Rejection("not_found", f"there is no token named {command.name}")
-    unit.db.execute("DELETE FROM token WHERE name = ?", (command.name,))
-    unit.db.execute("INSERT OR REPLACE INTO revoked VALUES (?, ?, ?)", (row[0], command.name, unit.now))
+    if command.spare_last and _stays_admin(row[1]):
+        others = unit.db.execute("SELECT scope FROM token WHERE name <> ?", (command.name,))
+        if not any(_stays_admin(scope) for (scope,) in others):
+            words = f"{command.name} is the last token of role admin that does not expire: make another one first"
+            return Rejection("conflict", words)
+    _revoke(unit, command.name, row[0])
     unit.tell("token.changed", command.name, "revoked")
     return Ok()
+
+
+def _stays_admin(scope: str) -> bool:
+    found = msgspec.json.decode(scope, type=TokenScope)
+    return found.role == "admin" and found.expires_at is None
+
+
+def _revoke(unit: Unit, name: str, digest: bytes) -> None:
+    unit.db.execute("DELETE FROM token WHERE name = ?", (name,))
+    unit.db.execute("INSERT OR REPLACE INTO revoked VALUES (?, ?, ?)", (digest, name, unit.now))

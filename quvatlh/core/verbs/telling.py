@@ -19,6 +19,8 @@ from quvatlh.core.unit import Unit
 from quvatlh.core.verbs.add import add_tasks
 
 QUEUE: Final = "_notify"
+ID_PREFIX: Final = "notify-"
+"""Of what is made here. Somebody may choose such an id; made by nobody's choice they are made here alone."""
 TIMEOUT_MS: Final = 30 * limits.SECOND_MS
 """Of one attempt."""
 
@@ -44,7 +46,7 @@ def _work(notify: Notify) -> Work:
 def _new_id(unit: Unit) -> str:
     """Nobody's yet, also where somebody has chosen such an id himself."""
     while True:
-        new = f"notify-{unit.take('notify')}"
+        new = f"{ID_PREFIX}{unit.take('notify')}"
         if new not in unit.new_ids and not unit.tasks_by_id([new]):
             return new
 

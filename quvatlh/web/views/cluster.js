@@ -34,8 +34,9 @@ export default function cluster(page) {
         { name: "role", label: "Role", kind: "choice", value: "viewer", options: Object.entries(ROLES).map(([name, words]) => [name, `${name}: ${words}`]) },
         { name: "queues", label: "Queues", value: "*", hint: "patterns, separated by spaces" },
         { name: "groups", label: "Groups", value: "*", hint: "patterns, separated by spaces" },
+        { name: "expires", label: "Expires after", hint: "such as 12h or 30d; empty for never" },
       ],
-      action: (values) => api.send("POST", "/v1/tokens", { name: values.name.trim(), role: values.role, queues: listed(values.queues), groups: listed(values.groups) }),
+      action: (values) => api.send("POST", "/v1/tokens", { name: values.name.trim(), role: values.role, queues: listed(values.queues), groups: listed(values.groups), expires: values.expires.trim() || null }),
     });
     if (!made) return;
     tokens.refresh();
@@ -81,6 +82,7 @@ export default function cluster(page) {
         { head: "Queues", cell: (token) => token.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
         { head: "Groups", cell: (token) => token.groups.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
         { head: "Made", kind: "tight hide", cell: (token) => when(token.created_at) },
+        { head: "Expires", kind: "tight", cell: (token) => token.expired ? "expired" : token.expires_at ? when(token.expires_at) : "never" },
         page.may("DELETE /v1/tokens/{name}") ? { head: "", kind: "tight", cell: (token) => button("Revoke", () => revoke(token), { kind: "danger", label: `Revoke ${token.name}` }) } : null,
       ].filter(Boolean), tokens.data.items, { caption: "Tokens" })),
     ];

@@ -1,0 +1,130 @@
+"""What a task wrote, for who follows it: its last action's output, or a named one's, from wherever that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from quvatlh import ports
+from quvatlh.core import queries
+from quvatlh.core.views import ActionView, TaskView
+from quvatlh.service import asks, tails
+from quvatlh.service.feed import Feed
+from quvatlh.service.outputs import Outputs
+from quvatlh.service.pool import Call, LogOutput, Output, Rejected
+from quvatlh.service.reads import Reads
+
+LOOK_S: Final = 1.0
+"""Between looks at whether a task has ended, or is another's, where nothing tells."""
+
+
+class TaskLogs:
+    def __init__(self, reads: Reads, feed: Feed, outputs: Outputs) -> None:
+        self._reads = reads
+        self._feed = feed
+        self._outputs = outputs
+
+    async def log(
+        self, call: Call, task_id: str, output: Output, action: str | None, *, follow: bool, offset: int = 0
+    ) -> LogOutput:
+        found = await self._action(call, task_id, action, follow=follow)
+        if found is None:
+            return LogOutput(_pieces([]), tail_only=False)
+        kept = tails.unpack(found.output_tail)
+        ended = found.finished_at is not None
+        rest = kept.since(output, offset) if ended and found.state != "lost" else None
+        if rest is not None:
+            return LogOutput(_pieces([rest]), tail_only=False, action=found.id, offset=offset)
+        owner = await self._reads.owner(found.worker)
+        if owner is not None:
+            ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0, found.worker)
+            try:
+                first = await self._outputs.piece(owner, ask)
+            except (ports.LogError, asks.Unreadable):
+                first = None
+            if first is not None and (first.data or not ended):
+                chunks = self._outputs.follow(owner, ask, first, follow=follow and not ended)
+                chunks = self._with_tail(chunks, task_id, found.id, output, offset, follow=follow)
+                if follow and call.principal.scope is not None:
+                    chunks = self._while_seen(call, task_id, chunks)
+                start = first.next_offset - len(first.data)
+                return LogOutput(chunks, tail_only=False, action=found.id, offset=start)
+        return LogOutput(_pieces([kept.of(output)]), tail_only=True, action=found.id, offset=kept.start(output))
+
+    async def _with_tail(
+        self, chunks: AsyncIterator[bytes], task_id: str, action: str, output: Output, offset: int, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What is so short that it never was in a file comes with the finish."""
+        sent = False
+        async for chunk in chunks:
+            sent = True
+            yield chunk
+        if follow and not sent:
+            watch = self._feed.watch(task_id)
+            try:
+                while True:
+                    found = await self._reads.read(None, lambda db: _find(queries.get_task(db, task_id), action))
+                    if found is None or found.finished_at is not None:
+                        break
+                    await watch.wait(LOOK_S)
+            finally:
+                watch.close()
+            if found is not None:
+                yield tails.unpack(found.output_tail).since(output, offset) or b""
+
+    async def _while_seen(self, call: Call, task_id: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Until the task is moved out of the token's scope: what it writes from then on is not for it, and there is no such
+        task. What had been read before is not told of either."""
+        watch = self._feed.watch(task_id)
+        coming: asyncio.Future[bytes | None] | None = None
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(chunks, None))
+                happened = asyncio.ensure_future(watch.wait(LOOK_S))
+                either: set[asyncio.Future[Any]] = {coming, happened}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                happened.cancel()
+                await self._reads.find(call, task_id)
+                if coming.done():
+                    chunk, coming = coming.result(), None
+                    if chunk is None:
+                        return
+                    yield chunk
+        finally:
+            watch.close()
+            if coming is not None:
+                coming.cancel()
+
+    async def _action(self, call: Call, task_id: str, action: str | None, *, follow: bool) -> ActionView | None:
+        """The named one, or the last; to follow a task without one is to wait for it."""
+        watch = self._feed.watch(task_id)
+        try:
+            while True:
+                view, _ = await self._reads.find(call, task_id)
+                found = _find(view, action)
+                if found is None and action is not None:
+                    actions = await self._reads.read(call, lambda db: queries.list_actions(db, view.row))  # noqa: B023 - read at once
+                    found = next((each for each in actions if each.id == action), None)
+                    if found is None:
+                        raise Rejected("not_found", f"task {task_id} has no action {action}")
+                if found is not None or not follow or view.row.finished:
+                    return found
+                await watch.wait(60.0)
+        finally:
+            watch.close()
+
+
+def _find(view: TaskView | None, action: str | None) -> ActionView | None:
+    if view is None or not view.actions:
+        return None
+    if action is None:
+        return view.actions[-1]
+    return next((each for each in view.actions if each.id == action), None)
+
+
+async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        if piece:
+            yield piece
+        await asyncio.sleep(0)
