@@ -13,12 +13,14 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core.commands import QueueChanges
 from quvatlh.core.events import Event
+from quvatlh.core.market import PlainTask
 from quvatlh.core.model import TaskSpec, Work
 from quvatlh.core.rows import TASK_SELECT
 from quvatlh.core.views import WorkerView
 from quvatlh.ports import Role
 from quvatlh.service.auction import PROPOSALS_MAX
 from quvatlh.service.bids import Bid
+from quvatlh.service.holds import Lot
 from tests.service.bidding import ready
 from tests.service.stand import Stand, one, two
 
@@ -151,6 +153,20 @@ async def test_what_is_under_way_counts_in_the_next_round(tmp_path: Path) -> Non
             found.append(await given(stand, specs, apart=apart, limit=650))
     assert found[0] == found[1]
     assert [task for task, _ in found[0]] == [f"t{n}" for n in range(651) if n != 600]
+
+
+async def test_what_is_under_way_counts_for_whose_turn_it_is(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=4, ahead=False) as stand:
+        await ready(stand)
+        strangers = [c.NewTask(queue, TaskSpec(WORK, queue=queue, tags=("nowhere",))) for queue in ("a", "b")]
+        await stand.node.door.propose(c.Add(tuple(strangers)), 10.0)
+        bid = Bid(stand.node.presence.workers()["n1"], "s", 4, 0)
+        lot = Lot.of("a", "n1", 1, {n: PlainTask(n, 0, 1, 0, "default", None, 1) for n in (1, 2)})
+        for lots, first in (((), "a"), ((lot,), "b")):
+            root = stand.node.auction._field.root([bid], [], frozenset(), 0, lambda _: None, lots=lots)
+            lane = root.next()
+            assert lane is not None
+            assert lane.queue.name == first
 
 
 async def test_a_lot_is_read_as_it_is_given_out(tmp_path: Path) -> None:
