@@ -18,11 +18,12 @@ from quvatlh.core.model import TaskSpec, Work
 from quvatlh.core.rows import TASK_SELECT
 from quvatlh.core.views import WorkerView
 from quvatlh.ports import Role
+from quvatlh.service import auction
 from quvatlh.service.auction import PROPOSALS_MAX
 from quvatlh.service.bids import Bid
 from quvatlh.service.holds import Lot
 from tests.service.bidding import ready
-from tests.service.stand import Stand, one, two
+from tests.service.stand import PATIENCE_S, Stand, one, two
 
 WORK = Work(command=("true",))
 COUNT = 60
@@ -40,6 +41,12 @@ async def pause(stand: Stand, *, paused: bool, **changes: Any) -> None:
 async def keep_apart(stand: Stand) -> None:
     """From now on rounds look at tasks one by one."""
     await stand.node.door.propose(c.Add((c.NewTask("stranger", TaskSpec(WORK, queue="zz", tags=("nowhere",))),)), 10.0)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held back is not given up, however slow the machine is."""
+    monkeypatch.setattr(auction, "PROPOSE_S", PATIENCE_S)
 
 
 class Holding:
@@ -62,18 +69,18 @@ class Holding:
 async def given(stand: Stand, specs: list[dict[str, Any]], *, apart: bool, **changes: Any) -> list[tuple[str, str]]:
     """Task and worker of each award, in their order: all tasks are ready before the first, all rounds are over before it is
     applied, and nothing of it is refused."""
-    auction = stand.node.auction
+    market = stand.node.auction
     await pause(stand, paused=True, **changes)
     await fill(stand, specs)
     if apart:
         await keep_apart(stand)
     stand.node.feed.tell(Holding(stand))
     await pause(stand, paused=False)
-    await stand.until(lambda: len(auction._proposals) == PROPOSALS_MAX or not auction._wake.is_set())
+    await stand.until(lambda: len(market._proposals) == PROPOSALS_MAX or not market._wake.is_set())
     ids = dict(stand.machine.db.execute("SELECT seq, id FROM task"))
-    proposed = {(ids[seq], worker) for seq, awards in auction._under_way.items() for worker, _ in awards}
+    proposed = {(ids[seq], worker) for seq, awards in market._under_way.items() for worker, _ in awards}
     stand.log.release()
-    await stand.until(lambda: not auction._proposals and not auction._wake.is_set())
+    await stand.until(lambda: not market._proposals and not market._wake.is_set())
     found = [row for row in stand.machine.db.execute("SELECT id, worker FROM live ORDER BY token") if row in proposed]
     assert len(found) == len(proposed)
     return found
