@@ -20,7 +20,7 @@ from quvatlh.service.pace import Pace
 from quvatlh.service.state import State
 
 WITHOUT_MAX: Final = 2000
-"""Tasks that are under way or were refused, and are left out as the rest is read: more than that is no matter of a moment."""
+"""Tasks that are under way or were refused, and are left out as the rest is read. With more, that costs more than it saves."""
 _BY_KEY: Final = CHOICES["hash"]
 
 

@@ -13,14 +13,17 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core.commands import QueueChanges
 from quvatlh.core.events import Event
+from quvatlh.core.market import PlainTask
 from quvatlh.core.model import TaskSpec, Work
 from quvatlh.core.rows import TASK_SELECT
 from quvatlh.core.views import WorkerView
 from quvatlh.ports import Role
+from quvatlh.service import auction
 from quvatlh.service.auction import PROPOSALS_MAX
 from quvatlh.service.bids import Bid
+from quvatlh.service.holds import Lot
 from tests.service.bidding import ready
-from tests.service.stand import Stand, one, two
+from tests.service.stand import PATIENCE_S, Stand, one, two
 
 WORK = Work(command=("true",))
 COUNT = 60
@@ -38,6 +41,12 @@ async def pause(stand: Stand, *, paused: bool, **changes: Any) -> None:
 async def keep_apart(stand: Stand) -> None:
     """From now on rounds look at tasks one by one."""
     await stand.node.door.propose(c.Add((c.NewTask("stranger", TaskSpec(WORK, queue="zz", tags=("nowhere",))),)), 10.0)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held back is not given up, however slow the machine is."""
+    monkeypatch.setattr(auction, "PROPOSE_S", PATIENCE_S)
 
 
 class Holding:
@@ -60,18 +69,18 @@ class Holding:
 async def given(stand: Stand, specs: list[dict[str, Any]], *, apart: bool, **changes: Any) -> list[tuple[str, str]]:
     """Task and worker of each award, in their order: all tasks are ready before the first, all rounds are over before it is
     applied, and nothing of it is refused."""
-    auction = stand.node.auction
+    market = stand.node.auction
     await pause(stand, paused=True, **changes)
     await fill(stand, specs)
     if apart:
         await keep_apart(stand)
     stand.node.feed.tell(Holding(stand))
     await pause(stand, paused=False)
-    await stand.until(lambda: len(auction._proposals) == PROPOSALS_MAX or not auction._wake.is_set())
+    await stand.until(lambda: len(market._proposals) == PROPOSALS_MAX or not market._wake.is_set())
     ids = dict(stand.machine.db.execute("SELECT seq, id FROM task"))
-    proposed = {(ids[seq], worker) for seq, awards in auction._under_way.items() for worker, _ in awards}
+    proposed = {(ids[seq], worker) for seq, awards in market._under_way.items() for worker, _ in awards}
     stand.log.release()
-    await stand.until(lambda: not auction._proposals and not auction._wake.is_set())
+    await stand.until(lambda: not market._proposals and not market._wake.is_set())
     found = [row for row in stand.machine.db.execute("SELECT id, worker FROM live ORDER BY token") if row in proposed]
     assert len(found) == len(proposed)
     return found
@@ -151,6 +160,20 @@ async def test_what_is_under_way_counts_in_the_next_round(tmp_path: Path) -> Non
             found.append(await given(stand, specs, apart=apart, limit=650))
     assert found[0] == found[1]
     assert [task for task, _ in found[0]] == [f"t{n}" for n in range(651) if n != 600]
+
+
+async def test_what_is_under_way_counts_for_whose_turn_it_is(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=4, ahead=False) as stand:
+        await ready(stand)
+        strangers = [c.NewTask(queue, TaskSpec(WORK, queue=queue, tags=("nowhere",))) for queue in ("a", "b")]
+        await stand.node.door.propose(c.Add(tuple(strangers)), 10.0)
+        bid = Bid(stand.node.presence.workers()["n1"], "s", 4, 0)
+        lot = Lot.of("a", "n1", 1, {n: PlainTask(n, 0, 1, 0, "default", None, 1) for n in (1, 2)})
+        for lots, first in (((), "a"), ((lot,), "b")):
+            root = stand.node.auction._field.root([bid], [], frozenset(), 0, lambda _: None, lots=lots)
+            lane = root.next()
+            assert lane is not None
+            assert lane.queue.name == first
 
 
 async def test_a_lot_is_read_as_it_is_given_out(tmp_path: Path) -> None:
