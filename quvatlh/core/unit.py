@@ -354,8 +354,10 @@ def _insert(db: sqlite3.Connection, one: str, several: str, rows: Sequence[tuple
     together = schema.ROWS_TOGETHER
     whole = len(rows) // together * together
     lots = (rows[n : n + together] for n in range(0, whole, together))
-    db.executemany(several, ([*chain.from_iterable(lot)] for lot in lots))
-    db.executemany(one, rows[whole:])
+    if whole:
+        db.executemany(several, ([*chain.from_iterable(lot)] for lot in lots))
+    if whole < len(rows):
+        db.executemany(one, rows[whole:])
 
 
 def settle(task: TaskRow) -> None:
