@@ -198,8 +198,9 @@ class Lines:
                 self._hide(line, before)
             if wanted and first is not None:
                 self._show(line, first)
-        self._db.executemany("UPDATE task SET ready = 1, rank = ? WHERE seq = ?", self._shown)
-        self._shown.clear()
+        if self._shown:
+            self._db.executemany("UPDATE task SET ready = 1, rank = ? WHERE seq = ?", self._shown)
+            self._shown.clear()
 
     def _show(self, line: Line, first: First) -> None:
         rank = self.rank(line.queue, first.turn, first.key)

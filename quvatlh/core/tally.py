@@ -99,7 +99,9 @@ class Tally:
         changed = [(*counter, n) for counter, n in self._changes.items() if n]
         if changed:
             self._db.executemany(_UPSERT, changed)
-            self._db.executemany(_DROP, [row[:3] for row in changed if row[3] < 0])
+            less = [row[:3] for row in changed if row[3] < 0]
+            if less:
+                self._db.executemany(_DROP, less)
         self._changes.clear()
         self._before.clear()
 

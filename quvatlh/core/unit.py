@@ -317,8 +317,8 @@ class Unit:
     def flush_tasks(self) -> None:
         """Tasks of one or many ADDs, together; before anything that reads tasks."""
         if self.new_ids:
-            _insert(self.db, schema.INSERT_PLAIN_TASK, schema.INSERT_PLAIN_TASKS, self.new_plain_tasks)
-            _insert(self.db, schema.INSERT_TASK, schema.INSERT_TASKS, self.new_tasks)
+            insert_rows(self.db, schema.INSERT_PLAIN_TASK, schema.INSERT_PLAIN_TASKS, self.new_plain_tasks)
+            insert_rows(self.db, schema.INSERT_TASK, schema.INSERT_TASKS, self.new_tasks)
             self.new_plain_tasks.clear()
             self.new_tasks.clear()
             self.new_ids.clear()
@@ -349,13 +349,15 @@ class Unit:
             self.db.execute(sql, (tag, scope.removeprefix(FLOWS)))
 
 
-def _insert(db: sqlite3.Connection, one: str, several: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def insert_rows(db: sqlite3.Connection, one: str, several: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """As many as go together; the rest alone."""
     together = schema.ROWS_TOGETHER
     whole = len(rows) // together * together
     lots = (rows[n : n + together] for n in range(0, whole, together))
-    db.executemany(several, ([*chain.from_iterable(lot)] for lot in lots))
-    db.executemany(one, rows[whole:])
+    if whole:
+        db.executemany(several, ([*chain.from_iterable(lot)] for lot in lots))
+    if whole < len(rows):
+        db.executemany(one, rows[whole:])
 
 
 def settle(task: TaskRow) -> None:

@@ -26,6 +26,7 @@ from quvatlh.core.model import TaskSpec, Work
 from quvatlh.core.pages import list_tasks
 from quvatlh.core.rows import json_list
 from quvatlh.core.tables_digest import rolling_digest
+from quvatlh.core.unit import insert_rows
 from quvatlh.ports import Entry
 from tests.bench.report import Rows, parser
 from tests.core.budget import entries
@@ -67,7 +68,9 @@ def _many(seqs: Iterable[int]) -> str:
 
 
 HOT: Final[dict[str, Callable[[sqlite3.Connection, range], object]]] = {
-    "add: task": lambda db, seqs: db.executemany(schema.INSERT_PLAIN_TASK, [_new(n) for n in seqs]),
+    "add: task": lambda db, seqs: insert_rows(
+        db, schema.INSERT_PLAIN_TASK, schema.INSERT_PLAIN_TASKS, [_new(n) for n in seqs]
+    ),
     "award: live": lambda db, seqs: db.execute(
         schema.INSERT_PLAIN_LIVES, (0, "w1", "s-w1", 2000, START_MS, _many(seqs))
     ),

@@ -243,9 +243,11 @@ class _Batch:
             self._unnamed.add((task.grp, task.id))
         elif task.lim is not None:
             self._unlimited.discard((task.grp, name))
-        self._counts[task.queue, task.shape, visible, each.worker, task.key, task.grp, name, task.lim] += 1
-        if task.lim is not None or not queue.counts_late:
-            self._count()
+        counted = (task.queue, task.shape, visible, each.worker, task.key, task.grp, name, task.lim)
+        if queue.counts_late and task.lim is None:
+            self._counts[counted] += 1
+        else:
+            self._count_alike(_Count(*counted), 1)
         task.ready, task.live = 0, 1
         task.attempts += 1
 
@@ -273,15 +275,17 @@ class _Batch:
 
     def _count(self) -> None:
         """The short ones, those that are counted alike at once."""
-        add = self._unit.tally.add
-        for key, n in self._counts.items():
-            each = _Count(*key)
-            add(tally.STATE, each.queue, "pending", -n)
-            add(tally.STATE, each.queue, "claimed", n)
-            if each.visible:
-                add(tally.READY, each.queue, each.shape, -n)
-            self._unit.count_action(each, n)
+        for counted, n in self._counts.items():
+            self._count_alike(_Count(*counted), n)
         self._counts.clear()
+
+    def _count_alike(self, each: _Count, n: int) -> None:
+        add = self._unit.tally.add
+        add(tally.STATE, each.queue, "pending", -n)
+        add(tally.STATE, each.queue, "claimed", n)
+        if each.visible:
+            add(tally.READY, each.queue, each.shape, -n)
+        self._unit.count_action(each, n)
 
     def _charge(self, queue: QueueState, task: Task) -> None:
         """The start counts for its flow, its queue, its class and its rate."""
@@ -317,7 +321,8 @@ class _Batch:
         given = self._token - unit.last("token")
         if given:
             unit.take("token", given)
-        unit.db.executemany(schema.INSERT_LIVE, self._long)
+        if self._long:
+            unit.db.executemany(schema.INSERT_LIVE, self._long)
         lives: list[tuple[Any, ...]] = []
         jobs: list[tuple[str, int, int]] = []
         for (offset, worker, session, lease_ms), seqs in self._short.items():
@@ -328,8 +333,9 @@ class _Batch:
             else:
                 lives += [(offset + seq, worker, session, lease_ms, unit.now, seq) for seq in seqs]
                 jobs += [(worker, offset + seq, seq) for seq in seqs]
-        unit.db.executemany(schema.INSERT_PLAIN_LIVE, lives)
-        unit.db.executemany(schema.AWARD_TASK, jobs)
+        if lives:
+            unit.db.executemany(schema.INSERT_PLAIN_LIVE, lives)
+            unit.db.executemany(schema.AWARD_TASK, jobs)
         self._long.clear()
         self._short.clear()
         self._unnamed.clear()

@@ -128,9 +128,11 @@ def _read(unit: Unit, command: Finish) -> dict[int, Ending | LiveRow]:
     short: dict[int, bool] = {}
     for end in command.ends:
         short.setdefault(end.token, end.how == 0 and end.detail is None)  # of what comes twice the first counts
-    plain = unit.plain_endings([token for token, is_short in short.items() if is_short])
-    found: dict[int, Ending | LiveRow] = dict(plain)
-    found.update(unit.live([token for token in short if token not in found]))
+    successes = [token for token, is_short in short.items() if is_short]
+    found: dict[int, Ending | LiveRow] = dict(unit.plain_endings(successes)) if successes else {}
+    others = [token for token in short if token not in found]
+    if others:
+        found.update(unit.live(others))
     return found
 
 
@@ -176,7 +178,7 @@ class _Ends:
         if len(self._tokens) >= schema.TOGETHER_MIN:
             db.execute(schema.FINISH_TASKS, (now, json_list(self._began)))
             db.execute(schema.RELEASE_MANY, (json_list(self._tokens),))
-        else:
+        elif self._tokens:
             db.executemany(schema.FINISH_TASK, [(now, began, task) for task, began in self._began.items()])
             db.executemany(schema.RELEASE, [(token,) for token in self._tokens])
 
