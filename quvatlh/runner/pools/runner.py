@@ -72,7 +72,10 @@ class PoolRunner:
 
     @property
     def has_line(self) -> bool:
-        return any(pool.waiting for pool in self._pools.values())
+        for pool in self._pools.values():  # noqa: SIM110 - asked for each end
+            if pool.waiting:
+                return True
+        return False
 
     def pool(self, environment: str) -> Pool:
         return self._pools[environment]
