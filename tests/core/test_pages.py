@@ -106,6 +106,18 @@ def test_pages_together_are_the_whole_list(
         assert total == len(expected)
 
 
+def test_services_are_found_without_a_look_at_all_the_others(table: Table) -> None:
+    """In no time at all, whatever else they are asked for; of jobs there is only the first window."""
+    for more in ({}, {"group": "default"}, {"state": UNFINISHED}):
+        wanted = TaskFilter(kind="service", **more)
+        page = list_tasks(table.db, wanted, out_of_time=lambda: True)
+        assert [view.row.id for view in page.items] == whole(table, wanted, "-created_at")
+        assert page.items
+        assert page.cursor is None
+        assert count_groups(table.db, wanted, "group", out_of_time=lambda: True).cursor is None
+    assert list_tasks(table.db, TaskFilter(kind="job"), out_of_time=lambda: True).cursor is not None
+
+
 def counted(table: Table, wanted: TaskFilter, by: str, *, hurry: bool, spread: Spread | None = None) -> Groups:
     """In a hurry: piece by piece."""
     parts: list[Groups] = []

@@ -92,6 +92,24 @@ async def test_queues_classes_and_workers_are_changed(seen: Seen) -> None:
     await seen.until("/v1/workers/alpha", lambda told: told["slots"] == 7)
 
 
+async def test_a_worker_is_moved_by_what_the_browser_tells_of_a_drag(seen: Seen) -> None:
+    """The driver of a Firefox without a screen begins a drag and never ends it, on any page: so it is told event by event."""
+    await seen.add(queue="dragged", tags=NEVER, work=SLEEP)
+    await seen.tell("PATCH", "/v1/workers/alpha", {"queues": ["other", "dragged"]})
+    page = await seen.at("#/queues/dragged")
+    await expect(page.get_by_label("Work for it")).to_contain_text("alpha")
+    await page.evaluate("""() => {
+        const dataTransfer = new DataTransfer();
+        const tell = (on, kind) => on.dispatchEvent(new DragEvent(kind, {bubbles: true, cancelable: true, dataTransfer}));
+        const aim = document.querySelector('[aria-label="Do not"]');
+        tell(document.querySelector('.members li'), 'dragstart');
+        if (!tell(aim, 'dragover')) tell(aim, 'drop');
+    }""")
+    await seen.until("/v1/workers/alpha", lambda told: told["queues"] == ["other"])
+    await expect(page.get_by_label("Do not")).to_contain_text("alpha")
+    await seen.tell("PATCH", "/v1/workers/alpha", {"queues": ["*"]})
+
+
 async def test_services_schedules_and_the_cluster_are_seen_and_steered(seen: Seen) -> None:
     service = {"kind": "service", "limit": 2, "slots": 0, "group": "shop", "work": SLEEP}
     await seen.add(id="web", name="web", **service)

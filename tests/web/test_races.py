@@ -115,6 +115,20 @@ async def test_an_answer_to_an_older_search_does_not_overwrite_a_newer_one(seen:
         await expect(seen.row("is-two")).to_be_visible()
 
 
+async def test_nothing_is_selected_of_a_list_that_is_not_there_yet(seen: Seen) -> None:
+    await two(seen)
+    page = await seen.at("#/tasks")
+    every = page.get_by_role("checkbox", name="select all on this page")
+    await expect(every).to_be_enabled()
+    async with Held(seen, r"/v1/tasks\?.*queue=one.*sort=") as slow:
+        await seen.at("#/tasks?q=queue%3Aone")
+        await slow.came()
+        await expect(every).to_be_disabled()
+        slow.let_go()
+        await every.check()
+    await expect(page.get_by_text("1 selected")).to_be_visible()
+
+
 async def test_suggestions_that_come_late_are_not_shown_for_what_is_typed_by_then(seen: Seen) -> None:
     await two(seen)
     page = await seen.at("#/tasks")
