@@ -2,18 +2,23 @@
 
 Needs nothing but the standard library, and is there in every environment: a warm process brings its own copy under this
 name where quvatlh is not installed. A task is any function that can be named as `pkg.mod:function`; it is called with the
-task's arguments, and what it returns, if that has a form in JSON, is the result. An async function shares its process
+task's arguments, and what it returns, if that has a form in JSON, or else in msgpack, is the result. An async function shares its process
 with others. An object that has a method `__quvatlh_run__` has that called in place of itself, with the same arguments:
 the seam for libraries that wrap functions.
 """
 
 from __future__ import annotations
 
+import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Any
+from datetime import datetime
+from typing import Any, Optional
 
+DEPTH_MAX = 60
+"""Of lists and maps within each other, in a result that is msgpack."""
+_PLAIN = (str, bytes, bool, int, float, type(None))
 PROGRESS_S = 0.1
 """Progress that is told sooner after the last is kept for the next."""
 
@@ -35,6 +40,14 @@ class PermanentFailure(Exception):
 class Unfit(PermanentFailure):
     """What was asked for cannot be called at all: it does not exist, or not with these arguments, or what it returns cannot
     be sent. For libraries that wrap functions."""
+
+
+class Packed:
+    """Returned in place of a value, for libraries that wrap functions: the result in msgpack, as whoever asks for it will read
+    it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
 
 
 class Cancelled(BaseException):
@@ -114,3 +127,50 @@ def current() -> Context:
     if context is None:
         raise RuntimeError("no task runs here")
     return context
+
+
+def in_msgpack(value: Any, why: object) -> bytes:
+    """For who runs tasks: a result that has no form in JSON, and `why`, in msgpack, which gives back the value that it was.
+    Raises Unfit, also where msgspec, which writes it, is not installed."""
+    if isinstance(value, Packed):
+        return value.data
+    fault = _fault("it", value, 0)
+    if fault is not None:
+        raise Unfit(f"what it returned has no form in JSON ({why}), nor in msgpack: {fault}")
+    try:
+        msgpack = importlib.import_module("msgspec.msgpack")
+    except ImportError:
+        raise Unfit(
+            f"what it returned has no form in JSON ({why}), and msgspec is not here to write it in msgpack"
+        ) from None
+    try:
+        data: bytes = msgpack.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Unfit(f"what it returned has no form in JSON ({why}), nor in msgpack: {error}") from None
+    return data
+
+
+def _fault(place: str, value: Any, depth: int) -> Optional[str]:  # noqa: UP045 - Python 3.9
+    """The first part that would come back as something else. Tuples do, as lists, as in JSON; that alone is passed over."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return None
+    if isinstance(value, datetime):
+        return None if value.utcoffset() is not None else f"{place} is a datetime without a zone"
+    if depth >= DEPTH_MAX:
+        return f"{place[:100]}… is nested deeper than {DEPTH_MAX}, or within itself"
+    if kind in (list, tuple):
+        return _first(_fault(f"{place}[{n}]", each, depth + 1) for n, each in enumerate(value))
+    if kind is dict:
+        return _first(_member(place, key, each, depth + 1) for key, each in value.items())
+    return f"{place} is of type {kind.__name__}"
+
+
+def _member(place: str, key: Any, value: Any, depth: int) -> Optional[str]:  # noqa: UP045 - as above
+    if type(key) not in _PLAIN:
+        return f"{place} has a key of type {type(key).__name__}"
+    return _fault(f"{place}[{key!r:.40}]", value, depth)
+
+
+def _first(found: Iterable[Optional[str]]) -> Optional[str]:  # noqa: UP045 - as above
+    return next((each for each in found if each is not None), None)

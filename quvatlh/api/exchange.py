@@ -31,6 +31,7 @@ JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 YAML: Final = "application/yaml"
 LUA: Final = "text/x-lua"
+MSGPACK: Final = "application/msgpack"
 ALIASES: Final[Mapping[str, str]] = {
     "application/ndjson": NDJSON,
     "application/jsonl": NDJSON,

@@ -213,6 +213,7 @@ _GROUPS: Final = _answer(
     },
     ("groups",),
 )
+_PACKED: Final = {"type": "string", "contentEncoding": "base64", "description": "a result that JSON has not all of"}
 _OVER: Final = _COUNT | {"description": "of those done: were over before, and stay as they are"}
 _BULK: Final = {
     "id": _TEXT,
@@ -244,7 +245,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "EventDone": {"oneOf": [_ref("Added"), _ref("Done"), _ref("Balanced")]},
     "BulkStarted": _answer({"bulk": _TEXT}),
     "Bulk": _answer(_BULK, ("id", "matched", "done", "state")),
-    "Task": _answer(_TASK),
+    "Task": _answer(_TASK | {"result_msgpack": _PACKED}, tuple(_TASK)),
     "Tasks": _list("Task"),
     "TasksOrGroups": {"oneOf": [_ref("Tasks"), _GROUPS]},
     "Action": _answer(_ACTION),

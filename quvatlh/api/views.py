@@ -9,11 +9,12 @@ from aiohttp import web
 
 from quvatlh.api import shapes
 from quvatlh.api.checks import Fault, Field, Kind, named, object_of, rejected, text
-from quvatlh.api.exchange import HEADERS, Exchange
+from quvatlh.api.exchange import HEADERS, JSON, MSGPACK, Exchange
 from quvatlh.api.params import LIMIT_MAX, task_query, wanted
 from quvatlh.api.tasks import ID
 from quvatlh.config import address
 from quvatlh.core.limits import URL_CHARS_MAX
+from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import BrokeOff, LargeResult, Rejected
 
 BYTES: Final = "application/octet-stream"
@@ -85,12 +86,16 @@ async def get_actions(exchange: Exchange) -> web.StreamResponse:
 
 async def get_result(exchange: Exchange) -> web.StreamResponse:
     value = await exchange.pool.result(exchange.call(), task_id(exchange))
+    wants_msgpack = MSGPACK in exchange.request.headers.get("Accept", "")
+    if isinstance(value, PackedResult):
+        if wants_msgpack:
+            return web.Response(body=value.data, headers={**HEADERS, "Content-Type": MSGPACK})
+        value = value.shown()
     if isinstance(value, bytes):
         return web.Response(body=value, headers={**HEADERS, "Content-Type": BYTES})
     if isinstance(value, LargeResult):
-        return await _send(
-            exchange, value.chunks, "application/json", {"Quvatlh-Worker": value.worker}, value.size_bytes
-        )
+        kind = MSGPACK if value.is_packed else JSON
+        return await _send(exchange, value.chunks, kind, {"Quvatlh-Worker": value.worker}, value.size_bytes)
     return exchange.answer(value)
 
 

@@ -151,6 +151,8 @@ def _outcome(task: Json) -> Iterator[tuple[str, str]]:
         yield "error", click.style(plain(error.get("text") or error.get("code")), fg="red")
     if task.get("result") is not None:
         yield "result", value_words(task["result"])
+    elif task.get("result_msgpack"):
+        yield "result", f"{len(b64decode(task['result_msgpack']))} bytes of msgpack"
     elif task.get("result_base64"):
         yield "result", f"{len(b64decode(task['result_base64']))} bytes"
 

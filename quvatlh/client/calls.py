@@ -17,7 +17,7 @@ import msgspec
 
 from quvatlh.client import streams
 from quvatlh.client.errors import Rejected, Unknown
-from quvatlh.client.http import Answer, Http, Options, Request, new_key
+from quvatlh.client.http import MSGPACK, Answer, Http, Options, Request, new_key
 from quvatlh.client.segments import segments
 from quvatlh.client.streams import Download, Event, Log
 from quvatlh.client.uploads import Cut, Upload
@@ -118,7 +118,9 @@ class Client:
         return await self._items(f"{_path('/v1/tasks', task_id)}/actions")
 
     async def result(self, task_id: str) -> Any:
-        return await self._read(f"{_path('/v1/tasks', task_id)}/result", {})
+        """In the own types of JSON, or of msgpack where it is in that."""
+        path = f"{_path('/v1/tasks', task_id)}/result"
+        return await self._http.ask(Request("GET", path, headers={"Accept": f"{MSGPACK}, */*"}), Answer.value)
 
     def log(
         self,

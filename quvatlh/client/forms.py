@@ -165,6 +165,11 @@ def packed(value: object) -> object:
     return value if type(value) in _PASSED else msgspec.to_builtins(value, str_keys=True)
 
 
+def in_msgpack(value: object) -> bytes:
+    """A result with its bytes, times and keys as they are. TypeError where msgspec does not know it."""
+    return msgspec.msgpack.encode(value)
+
+
 def _annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
     return getattr(inspect.unwrap(function), "__annotations__", {})
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
+import msgspec
+
 from quvatlh.client.errors import Rejected
 from quvatlh.client.forms import Form
 from quvatlh.client.ways import Way
@@ -143,11 +145,13 @@ class Handle(Generic[R_co]):
 
 
 def value_of(task: Json) -> Any:
-    """In JSON's own types, or where it is. TaskFailed."""
+    """In the own types of JSON, or of msgpack, or where it is. TaskFailed."""
     if task["state"] != "succeeded":
         raise failure(task)
-    packed = task.get("result_base64")
-    return task.get("result") if packed is None else base64.b64decode(packed)
+    if (packed := task.get("result_msgpack")) is not None:
+        return msgspec.msgpack.decode(base64.b64decode(packed))
+    raw = task.get("result_base64")
+    return task.get("result") if raw is None else base64.b64decode(raw)
 
 
 def is_elsewhere(value: object) -> bool:

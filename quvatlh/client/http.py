@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -25,6 +25,8 @@ from quvatlh.client.errors import Problem
 from quvatlh.client.failures import why
 from quvatlh.client.places import URL_DEFAULT
 from quvatlh.client.tries import Tries
+
+MSGPACK: Final = "application/msgpack"
 
 T = TypeVar("T")
 
@@ -87,6 +89,15 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
     url: str
+
+    def value(self) -> Any:
+        """By its Content-Type."""
+        if self.headers.get("Content-Type") != MSGPACK:
+            return self.json()
+        try:
+            return msgspec.msgpack.decode(self.body)
+        except msgspec.MsgspecError:
+            errors.not_ours(self.url, "no msgpack")
 
     def json(self) -> Any:
         try:

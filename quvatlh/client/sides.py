@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
 import json
 import threading
@@ -197,7 +198,7 @@ def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
         context = inside.Context(fields, lambda _said: None, lambda: None)
         try:
             value = contextvars.copy_context().run(_called, context, function, work)
-            return record | {"state": "succeeded", "result": json.loads(json.dumps(value, allow_nan=False))}
+            return record | {"state": "succeeded"} | _told(value)
         except (Exception, inside.Cancelled) as error:  # noqa: BLE001 - a task's end
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             record |= {"state": "failed", "error": _error(error)}
@@ -205,6 +206,14 @@ def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
             if attempt == attempts or isinstance(error, inside.PermanentFailure):
                 return record
     raise AssertionError("at least one attempt")
+
+
+def _told(value: object) -> Json:
+    """What a node would tell of it."""
+    try:
+        return {"result": json.loads(json.dumps(value, allow_nan=False))}
+    except (TypeError, ValueError, RecursionError) as error:
+        return {"result": None, "result_msgpack": base64.b64encode(inside.in_msgpack(value, error)).decode()}
 
 
 def _error(error: BaseException) -> Json:

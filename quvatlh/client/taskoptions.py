@@ -47,6 +47,9 @@ class TaskOptions(TypedDict, total=False):
     policy: str | Mapping[str, Any]
     environment: str
     """Of the workers' Python: the name they know it by."""
+    result: Literal["json", "msgpack"]
+    """How what it returns is written; of the task itself, not of a call of it. msgpack keeps bytes, times and keys of maps
+    as they are, without an annotation that restores them."""
 
 
 KNOWN: Final = frozenset(TaskOptions.__annotations__)
@@ -54,10 +57,12 @@ _SPANS: Final = frozenset({"delay", "timeout", "lease", "keep"})
 
 
 def wire(options: Mapping[str, Any]) -> Json:
-    """As ADD takes them, `environment` apart. TypeError and ValueError say which option is wrong."""
+    """As ADD takes them, `environment` and `result` apart. TypeError and ValueError say which option is wrong."""
     for name in options:
         if name not in KNOWN:
             raise TypeError(f"{name}: there is no such option; there are {', '.join(sorted(KNOWN))}")
+    if options.get("result", "json") not in {"json", "msgpack"}:
+        raise ValueError("result: json or msgpack")
     if "at" in options and "delay" in options:
         raise ValueError("at, delay: only one of them")
     made = {name: _value(name, value) for name, value in options.items()}

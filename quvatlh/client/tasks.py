@@ -61,6 +61,7 @@ class Task(Generic[P, R, V]):
         self._options = options
         self._wire = taskoptions.wire(options)
         self._environment = self._wire.pop("environment", None)
+        self._is_packed = self._wire.pop("result", "json") == "msgpack"
         self.form = Form(function) if form is None else form
         self.__wrapped__ = function
         self.__name__: str = getattr(function, "__name__", type(function).__name__)
@@ -78,6 +79,8 @@ class Task(Generic[P, R, V]):
 
     def options(self, **options: Unpack[TaskOptions]) -> Task[P, R, V]:
         """The same task, told more, or otherwise."""
+        if "result" in options:
+            raise TypeError("result: belongs to @app.task, since the worker knows of no call's options")
         return Task(self._home, self.__wrapped__, cast("TaskOptions", {**self._options, **options}), self.form)
 
     # --- to be enqueued ---
@@ -153,14 +156,24 @@ class Task(Generic[P, R, V]):
             args, kwargs = self._read(args, kwargs)
         if hooks:
             attempt = Attempt(self.target, inside.current(), args, kwargs)
-            return hooks.around(attempt, function, _packed)
+            return hooks.around(attempt, function, self._packed)
         try:
             value = function(*args, **kwargs)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # by the call itself
                 raise inside.Unfit(f"its arguments do not fit: {error}") from None
             raise
-        return _awaited(value) if hasattr(value, "__await__") else _packed(value)
+        return self._awaited(value) if hasattr(value, "__await__") else self._packed(value)
+
+    async def _awaited(self, value: Any) -> object:
+        return self._packed(await value)
+
+    def _packed(self, value: object) -> object:
+        try:
+            return inside.Packed(forms.in_msgpack(value)) if self._is_packed else forms.packed(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            form = "msgpack" if self._is_packed else "JSON"
+            raise inside.Unfit(f"what it returned has no form in {form}: {error}") from None
 
     def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
@@ -168,17 +181,6 @@ class Task(Generic[P, R, V]):
         except (TypeError, forms.Unfit) as error:
             raise inside.Unfit(f"its arguments do not fit: {error}") from None
         return read_args, dict(read_kwargs)
-
-
-async def _awaited(value: Any) -> object:
-    return _packed(await value)
-
-
-def _packed(value: object) -> object:
-    try:
-        return forms.packed(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise inside.Unfit(f"what it returned has no form in JSON: {error}") from None
 
 
 def _module(name: str) -> str:

@@ -52,6 +52,8 @@ RAW_RESULT: Final = b"\0"
 """Before a result that is bytes: no JSON begins so."""
 FILED_RESULT: Final = b"\1"
 """Before what tells of a result that is a file of its worker. Executors write it; no value that a task returns begins so."""
+PACKED_RESULT: Final = b"\2"
+"""Before a result in msgpack: what has no form in JSON, or what a task wants so."""
 PULL_SESSION: Final = "pull."
 """Begins the ids of sessions without an executor, and of no other."""
 JSON_BYTES_MAX: Final = 64 * 1024

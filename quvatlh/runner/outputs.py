@@ -15,11 +15,12 @@ import shutil
 import time
 from collections.abc import Collection
 
+from quvatlh.core.limits import PACKED_RESULT
 from quvatlh.runner.settings import CHUNK_BYTES
 
 KEPT_TAILS = 2
-RESULT_FILE = "result.json"
-"""Of a call's result that is too large for the record."""
+RESULT_FILES = ("result.json", "result.msgpack")
+"""Of a call's result that is too large for the record: one of them."""
 RESULT_PIECE_BYTES = 1024 * 1024
 YOUNG_S = 60.0
 
@@ -104,15 +105,23 @@ def _starts(directory: str, stream: str) -> list[int]:
     return sorted(int(n[len(prefix) :]) for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal())
 
 
+def named_result(result: bytes) -> tuple[str, bytes]:
+    """The name of its file, which tells what it is, and what stands in it."""
+    plain, packed = RESULT_FILES
+    return (packed, result[1:]) if result[:1] == PACKED_RESULT else (plain, result)
+
+
 def read_result(directory: str, offset: int) -> tuple[bytes, int] | None:
     """Of a result that is a file: what comes at `offset`, some of it, and the size of the whole. Blocking: for a thread."""
-    try:
-        with open(f"{directory}/{RESULT_FILE}", "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(min(offset, size))
-            return file.read(RESULT_PIECE_BYTES), size
-    except FileNotFoundError:
-        return None
+    for name in RESULT_FILES:
+        try:
+            with open(f"{directory}/{name}", "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(min(offset, size))
+                return file.read(RESULT_PIECE_BYTES), size
+        except FileNotFoundError:
+            continue
+    return None
 
 
 def prune(outputs_dir: str, keep: Collection[str]) -> int:

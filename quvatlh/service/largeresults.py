@@ -34,7 +34,8 @@ class LargeResults:
             raise Rejected("conflict", f"{words}, which cannot be asked now: it is gone, or away") from None
         if first.size is None:
             raise Rejected("gone", f"{words}, which does not keep it any more")
-        return LargeResult(first.size, action.worker, self._rest(owner, action, first))
+        is_packed = records.is_packed_file(action)
+        return LargeResult(first.size, action.worker, self._rest(owner, action, first), is_packed)
 
     async def _rest(self, owner: str, action: ActionView, first: asks.ResultAnswer) -> AsyncIterator[bytes]:
         piece, sent = first, 0

@@ -251,12 +251,14 @@ class LogOutput(NamedTuple):
 
 
 class LargeResult(NamedTuple):
-    """A result in JSON that is a file of the worker that made it."""
+    """A result that is a file of the worker that made it."""
 
     size_bytes: int
     worker: str
     chunks: AsyncIterator[bytes]
     """Raises BrokeOff."""
+    is_packed: bool = False
+    """In msgpack, not in JSON."""
 
 
 class BrokeOff(Exception):

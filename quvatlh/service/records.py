@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from quvatlh.core.limits import FILED_RESULT, RAW_RESULT
+from quvatlh.core.limits import FILED_RESULT, PACKED_RESULT, RAW_RESULT
 from quvatlh.core.views import ActionView, AnnouncementView, TaskView, TokenView, WorkerView
 from quvatlh.service import tails
 from quvatlh.service.depths import is_deeper
+from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import Json
 
 RESULT_LEVELS_MAX: Final = 256
@@ -114,6 +115,12 @@ def result_of(view: TaskView) -> Any:
     return None if action is None else _value(action.result)
 
 
+def is_packed_file(action: ActionView) -> bool:
+    """Of one whose result is a file: its name says so."""
+    place = _value(action.result)
+    return isinstance(place, dict) and str(place.get("file", "")).endswith(".msgpack")
+
+
 def succeeded_by(view: TaskView) -> ActionView | None:
     """The action whose result is the task's."""
     if view.row.state != "succeeded":
@@ -136,8 +143,10 @@ def signal_number(name: str) -> int:
 
 
 def _result_fields(view: TaskView) -> Json:
-    """Bytes have a field of their own, as in a payload."""
+    """Bytes have a field of their own, as in a payload; and what is in msgpack, beside what of it can be shown."""
     value = result_of(view)
+    if isinstance(value, PackedResult):
+        return {"result": value.shown(), "result_msgpack": base64.b64encode(value.data).decode()}
     if isinstance(value, bytes):
         return {"result": None, "result_base64": base64.b64encode(value).decode()}
     return {"result": value}
@@ -149,6 +158,8 @@ def _value(result: bytes | None) -> Any:
         return None
     if result[:1] == RAW_RESULT:
         return result[1:]
+    if result[:1] == PACKED_RESULT:
+        return PackedResult(result[1:])
     try:
         value = msgspec.json.decode(result.removeprefix(FILED_RESULT))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -108,3 +108,23 @@ def test_what_is_annotated_with_plain_json_costs_nothing_more() -> None:
     def plain(a: int, b: list[str] | None, *c: dict[str, float], **d: bool) -> None: ...
 
     assert plain.form.slots == {}
+
+
+def test_results_in_msgpack_are_the_very_same_values() -> None:
+    whole = {1: [b"\0\xff", datetime(2026, 1, 2, tzinfo=UTC), float("inf")]}
+    handle = tasks.packed.enqueue(1)
+    assert handle.result() == whole
+    assert next(iter(tasks.app.results([handle]))).result() == whole
+    assert tasks.packed_days.enqueue(a=Decimal("0.3")).result() == {date(2026, 1, 2): Decimal("0.3")}
+    assert tasks.unbounded.enqueue().result() == [float("-inf")]
+
+
+def test_how_a_result_is_written_is_said_once() -> None:
+    with pytest.raises(TypeError, match=r"^result: belongs to @app\.task"):
+        tasks.packed.options(result="json")
+    with pytest.raises(ValueError, match=r"^result: json or msgpack"):
+        tasks.app.task(result=cast("Any", "yaml"))(_nothing)
+
+
+def _nothing() -> None:
+    pass

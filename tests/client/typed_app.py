@@ -84,6 +84,21 @@ def again(second: int) -> int:
     return second
 
 
+@app.task(result="msgpack")
+def packed(size: int):  # type: ignore[no-untyped-def]  # noqa: ANN201 - nothing restores it
+    return {1: [b"\0\xff" * size, datetime(2026, 1, 2, tzinfo=UTC), float("inf")]}
+
+
+@app.task(result="msgpack")
+async def packed_days(**amounts: Decimal) -> dict[date, Decimal]:
+    return {date(2026, 1, 2): sum(amounts.values(), Decimal(0))}
+
+
+@app.task
+def unbounded() -> list[float]:
+    return [float("-inf")]
+
+
 heard: list[str] = []
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 import threading
+import urllib.request
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from quvatlh import App, TaskFailed
@@ -149,6 +151,27 @@ def test_values_pass_through_a_real_worker_as_their_annotations_say(typed: App) 
     assert typed_tasks.unsaid.enqueue(0).result(timeout=30) == "1970-01-01T00:00:00Z"
     with pytest.raises(ResultUnfit, match="Invalid RFC3339"):
         typed_tasks.lies.enqueue().result(timeout=30)
+
+
+@pytest.mark.parametrize("size", [1, 50_000])
+def test_a_result_in_msgpack_comes_back_as_it_was_and_raw_to_who_asks(typed: App, node: Program, size: int) -> None:
+    whole = {1: [b"\0\xff" * size, datetime(2026, 1, 2, tzinfo=UTC), float("inf")]}
+    handle = typed_tasks.packed.enqueue(size)
+    assert handle.result(timeout=30) == whole
+    assert [each.result() for each in typed.results([handle])] == [whole]
+    asked = urllib.request.Request(
+        f"{node.url}/v1/tasks/{handle.id}/result",
+        headers={
+            "Authorization": f"Bearer {(node.data / 'token').read_text().strip()}",
+            "Accept": "application/msgpack",
+        },
+    )
+    with urllib.request.urlopen(asked) as answer:
+        assert answer.headers["Content-Type"] == "application/msgpack"
+        assert msgspec.msgpack.decode(answer.read()) == whole
+    if size == 1:
+        assert node.ask(f"/v1/tasks/{handle.id}/result") == {"1": ["AP8=", "2026-01-02T00:00:00Z", None]}
+    assert typed_tasks.unbounded.enqueue().result(timeout=30) == [float("-inf")]
 
 
 def test_what_others_sent_and_does_not_fit_fails_for_good_and_the_next_one_runs(typed: App, node: Program) -> None:

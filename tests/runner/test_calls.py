@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from quvatlh.core.limits import FILED_RESULT
+from quvatlh.core.limits import FILED_RESULT, PACKED_RESULT
 from quvatlh.core.work import Work
+from quvatlh.runner.outputs import read_result
 from tests.runner.bed import is_alive
 from tests.runner.calls import Calls, code, text
 
@@ -149,8 +152,22 @@ async def test_retry_says_when_and_permanent_says_never(calls: Calls) -> None:
             (1, 2, 3),
             "its arguments do not fit: add() takes from 1 to 2 positional arguments but 3 were given",
         ),
-        ("jobs:shapeless", (), "what it returned has no form in JSON: Object of type object is not JSON serializable"),
-        ("jobs:nan", (), "what it returned has no form in JSON: Out of range float values are not JSON compliant"),
+        (
+            "jobs:shapeless",
+            (),
+            (
+                "what it returned has no form in JSON (Object of type object is not JSON serializable), nor in msgpack: it is of "
+                "type object"
+            ),
+        ),
+        (
+            "jobs:naive",
+            (),
+            (
+                "what it returned has no form in JSON (Object of type bytes is not JSON serializable), nor in msgpack: "
+                "it[1]['when'] is a datetime without a zone"
+            ),
+        ),
         (
             "jobs:large",
             (17_000_000,),
@@ -169,6 +186,26 @@ async def test_an_unknown_environment_may_be_known_elsewhere(calls: Calls) -> No
     assert (code(end), text(end)) == ("environment", "there is no environment 'other' on this worker; it has default")
     assert end.error is not None
     assert not end.error.permanent
+
+
+MIXED = [float("inf"), {b"k": b"\0\xff"}, datetime(2026, 1, 2, tzinfo=UTC)]
+
+
+async def test_what_has_no_form_in_json_is_kept_in_msgpack(calls: Calls) -> None:
+    end = await calls.run("jobs:mixed", 1)
+    assert end.result is not None
+    assert end.result[:1] == PACKED_RESULT
+    assert msgspec.msgpack.decode(end.result[1:]) == MIXED
+    name = calls.start("jobs:mixed", 50_000)
+    end = await calls.end(name)
+    assert end.result is not None
+    assert end.result[:1] == FILED_RESULT
+    told = json.loads(end.result[1:])
+    assert (told["file"], told["path"]) == ("result.msgpack", str(calls.outputs / name / "result.msgpack"))
+    assert msgspec.msgpack.decode(Path(told["path"]).read_bytes())[1] == {b"k": b"\0\xff" * 50_000}
+    whole = read_result(str(calls.outputs / name), 0)
+    assert whole is not None
+    assert whole[1] == told["bytes"]
 
 
 async def test_a_large_result_is_a_file_of_the_worker(calls: Calls) -> None:

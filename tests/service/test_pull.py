@@ -232,7 +232,7 @@ async def test_a_task_whose_workers_let_its_lease_go_by_three_times_is_poison(tm
     async with one(tmp_path, slots=0) as stand:
         await stand.add(id="a", work=PULL)
         for _ in range(3):
-            assert ids(await claim(stand, lease_ms=1000, wait_ms=900)) == ["a"]
+            assert ids(await claim(stand, lease_ms=1000, wait_ms=20_000)) == ["a"]
             await pass_time(stand, 2)
         await stand.until_state("a", "failed")
         assert (await stand.pool.task(asked(), "a"))["error"]["code"] == "poison"
@@ -486,7 +486,7 @@ async def test_no_token_claims_under_the_name_of_anothers_worker(tmp_path: Path)
         await tokens_of(master, HAND, OTHER)
         await master.add(id="a", work=PULL, queue="mail")
         await master.add(id="b", work=PULL, queue="images")
-        assert ids(await claim(follower, call=HAND, queues=("mail",))) == ["a"]
+        assert ids(await claim(follower, call=HAND, queues=("mail",), wait_ms=20_000)) == ["a"]
         for stand in (master, follower):
             with pytest.raises(
                 Rejected, match="w is the name of a pull worker that another token claims for"
@@ -495,7 +495,7 @@ async def test_no_token_claims_under_the_name_of_anothers_worker(tmp_path: Path)
             assert caught.value.code == "conflict"
         (worker,) = [each for each in await master.pool.workers(asked()) if each["name"] == "w"]
         assert ("gpu" in worker["tags"], worker["facts"]["token"]) == (False, "hand")
-        assert ids(await claim(master, "v", call=OTHER, queues=("images",))) == ["b"]
+        assert ids(await claim(master, "v", call=OTHER, queues=("images",), wait_ms=20_000)) == ["b"]
 
 
 async def test_of_two_that_open_a_name_at_once_one_gets_it(tmp_path: Path) -> None:
@@ -511,7 +511,7 @@ async def test_a_token_that_replaces_another_of_its_name_goes_on_with_its_worker
     async with one(tmp_path, slots=0) as stand:
         await tokens_of(stand, HAND)
         await stand.add(id="a", work=PULL, queue="mail")
-        (action,) = await claim(stand, call=HAND, queues=("mail",))
+        (action,) = await claim(stand, call=HAND, queues=("mail",), wait_ms=20_000)
         await stand.pool.revoke_token(asked(), "hand")
         await tokens_of(stand, HAND)
         assert await claim(stand, call=HAND, queues=("mail",)) == []

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from base64 import b64decode
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from quvatlh.core.filters import TaskFilter
-from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX
+from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
 from quvatlh.ports import ActionFinished, OutputChunk
 from quvatlh.service import tails
+from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
 from quvatlh.service.reads import Reads
 from tests.fakes.executor import FakeExecutor
@@ -163,6 +167,36 @@ async def test_a_large_result_comes_from_its_owner_and_it_is_said_when_that_is_a
         with pytest.raises(Rejected, match=f"a file of worker {follower.name}, which cannot be asked now") as away:
             await master.pool.result(asked(), task)
         assert (gone.value.code, away.value.code) == ("gone", "conflict")
+
+
+async def test_a_result_in_msgpack_is_shown_as_far_as_json_goes_and_whole_to_who_asks(tmp_path: Path) -> None:
+    data = msgspec.msgpack.encode([float("nan"), {1: b"\0\xff"}, datetime(2026, 1, 2, tzinfo=UTC)])
+    shown = [None, {"1": "AP8="}, "2026-01-02T00:00:00Z"]
+    async with one(tmp_path) as stand:
+        for name, packed, readable in (
+            ("good", data, shown),
+            ("broken", b"\xc1", None),
+            ("deep", b"\x91" * 99 + b"\1", None),
+        ):
+            task = await stand.add(id=name)
+            await stand.until_state(task, "running")
+            stand.process.answer(stand.running()[0], result=PACKED_RESULT + packed)
+            await stand.until_state(task, "succeeded")
+            record = await stand.pool.task(asked(), task)
+            assert (record["result"], b64decode(record["result_msgpack"])) == (readable, packed)
+            assert await stand.pool.result(asked(), task) == PackedResult(packed)
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+async def test_the_place_of_a_large_result_says_what_it_is(tmp_path: Path, form: str) -> None:
+    async with one(tmp_path) as stand:
+        task = await running(stand)
+        stand.process.answer("a1", result=LARGE.replace(b"result.json", f"result.{form}".encode()))
+        stand.host.results["a1"] = b"12345678901"
+        await stand.until_state(task, "succeeded")
+        found = await stand.pool.result(asked(), task)
+        assert isinstance(found, LargeResult)
+        assert found.is_packed == (form == "msgpack")
 
 
 async def test_what_only_looks_like_the_place_of_a_large_result_is_read_nowhere(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class EndDetail(Struct, frozen=True, omit_defaults=True, gc=False):
     retry_after_ms: SpanMs | None = None
     result: Annotated[bytes, Meta(max_length=limits.RESULT_BYTES_MAX)] | None = None
     """JSON; or, behind a first byte of zero, bytes as they are (limits.RAW_RESULT); or,
-    behind a one, where they are (limits.FILED_RESULT)."""
+    behind a one, where they are (limits.FILED_RESULT); or, behind a two, msgpack (limits.PACKED_RESULT)."""
     output_tail: Annotated[bytes, Meta(max_length=limits.OUTPUT_TAIL_BYTES_MAX)] = b""
     chance: Chance = 2**31
     """For the jitter of a retry; the middle gives none."""

@@ -193,19 +193,22 @@ class Child:
         return found
 
     def _returned(self, context: Any, value: Any) -> None:
-        text = ""
+        text, name = "", "value"
         if value is not None:
             try:
                 text = json.dumps(value, allow_nan=False, separators=(",", ":"))
             except (TypeError, ValueError, RecursionError) as error:
-                return self._failed(context, task.Unfit(f"what it returned has no form in JSON: {error}"))
+                try:
+                    text, name = f'"{base64.b64encode(task.in_msgpack(value, error)).decode()}"', "packed"
+                except task.Unfit as unfit:
+                    return self._failed(context, unfit)
             if len(text) > RESULT_BYTES_MAX:
                 words = (
                     f"what it returned has {len(text)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
                 )
                 return self._failed(context, task.Unfit(words))
         took_ms = (time.perf_counter() - context.began_s) * 1000
-        value_part = f',"value":{text}' if text else ""
+        value_part = f',"{name}":{text}' if text else ""
         leaving = self._tidied(context)
         head = f'"id":"{context.action}","began":{int(context.began * 1000)},"ms":{took_ms:.3f}'
         head += f',"drained":{time.monotonic_ns()}'

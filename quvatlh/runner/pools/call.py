@@ -11,7 +11,7 @@ from quvatlh.core.limits import FILED_RESULT
 from quvatlh.ports import ActionFinished, ActionSpec, RunError, StreamName
 from quvatlh.runner import inputs, tail
 from quvatlh.runner.capture import Bell
-from quvatlh.runner.outputs import RESULT_FILE, StreamWriter
+from quvatlh.runner.outputs import StreamWriter, named_result
 
 if TYPE_CHECKING:
     from quvatlh.runner.pools.child import Child
@@ -139,11 +139,12 @@ class CallRun:
         """What stands in the record: the result, or where it is. OSError."""
         if len(result) <= RESULT_BYTES_MAX:
             return result
+        name, result = named_result(result)
         os.makedirs(self._directory, 0o700, exist_ok=True)
-        path = f"{self._directory}/{RESULT_FILE}"
+        path = f"{self._directory}/{name}"
         with open(path, "wb") as file:
             file.write(result)
-        where = f'{{"file":"{RESULT_FILE}","bytes":{len(result)},"worker":'.encode()
+        where = f'{{"file":"{name}","bytes":{len(result)},"worker":'.encode()
         return FILED_RESULT + where + _quoted(self.action.worker) + b',"path":' + _quoted(path) + b"}"
 
     def finished(

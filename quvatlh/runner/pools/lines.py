@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from quvatlh.core.limits import PACKED_RESULT
 from quvatlh.core.model import TimeMs
 from quvatlh.ports import ActionSpec
 
@@ -64,6 +65,8 @@ class Said(msgspec.Struct):
     stream: str = "stdout"
     data: str | None = None
     """Base64, in place of text."""
+    packed: str | None = None
+    """Of a result: base64 of msgpack, in place of a value."""
 
 
 class Garbage(ValueError):
@@ -114,7 +117,9 @@ def written(said: Said) -> bytes:
 
 
 def value(said: Said) -> bytes | None:
-    """The result as JSON that everybody can read."""
+    """The result as JSON that everybody can read; or, behind its mark, in msgpack that everybody can."""
+    if said.packed is not None:
+        return PACKED_RESULT + _packed(said.packed)
     if not said.value:
         return None
     try:
@@ -122,3 +127,12 @@ def value(said: Said) -> bytes | None:
         return None if plain is None else msgspec.json.encode(plain)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise Garbage(f"returned what others could not read: {error}") from None
+
+
+def _packed(given: str) -> bytes:
+    try:
+        data = base64.b64decode(given, validate=True)
+        msgspec.msgpack.decode(data)
+    except (ValueError, TypeError, msgspec.MsgspecError, RecursionError) as error:
+        raise Garbage(f"returned what others could not read: {error}") from None
+    return data

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import datetime, timezone
 from typing import Any, NoReturn
 
 from quvatlh.task import Cancelled, Context, PermanentFailure, Retry, current
@@ -155,8 +156,13 @@ def shapeless() -> object:
     return object()
 
 
-def nan() -> float:
-    return float("nan")
+def mixed(size: int) -> list[object]:
+    """What JSON has no form for."""
+    return [float("inf"), {b"k": b"\0\xff" * size}, datetime(2026, 1, 2, tzinfo=timezone.utc)]  # noqa: UP017 - Python 3.9
+
+
+def naive() -> list[object]:
+    return [b"", {"when": datetime(2026, 1, 2)}]  # noqa: DTZ001 - that is the point
 
 
 def large(size: int) -> str:
