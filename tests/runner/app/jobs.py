@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from quvatlh.task import Cancelled, Context, PermanentFailure, Retry, current
 
@@ -41,6 +41,22 @@ def speak(word: str) -> None:
     current().log(word, "noted")
     os.system(f"echo {word} from a shell")
     os.write(1, f"{word} from below\n".encode())
+
+
+buffers: list[BinaryIO] = []
+
+
+def keep_buffer() -> None:
+    buffers.append(sys.stdout.buffer)
+
+
+def fill_buffer(word: str) -> None:
+    """By what was kept of a call before, and without the end of a line."""
+    buffers[0].write(word.encode())
+
+
+def mutter(word: str) -> None:
+    sys.stdout.write(word)
 
 
 async def murmur(word: str, times: int = 20) -> None:
