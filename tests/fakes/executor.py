@@ -344,6 +344,8 @@ class FakeExecutor:
         self._live: dict[str, None] = {}
         self._questions: set[asyncio.Future[None]] = set()
         self._bell = asyncio.Event()
+        self.unsent: list[str] = []
+        """What was started, and may still wait for the end of its turn."""
 
     @property
     def life(self) -> Life | None:
@@ -365,10 +367,11 @@ class FakeExecutor:
         if action.id in self._live:
             raise ValueError(f"action {action.id} is live already")
         self._live[action.id] = None
+        self.unsent.append(action.id)
         process.tell(lambda: process.start(action))
 
     def flush(self) -> None:
-        """It left at once."""
+        self.unsent.clear()
 
     def stop(self, action_id: str, grace_s: float | None = None) -> None:
         if self._process is not None and action_id in self._live:

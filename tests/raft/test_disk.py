@@ -211,6 +211,20 @@ async def test_what_a_job_raises_comes_to_who_asked() -> None:
     lane.close()
 
 
+async def test_a_job_that_nobody_waits_for_any_more_is_not_begun() -> None:
+    lane, go, done = ThreadLane("log"), threading.Event(), list[str]()
+    first = asyncio.ensure_future(lane.run(go.wait))
+    second = asyncio.ensure_future(lane.run(lambda: done.append("second")))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    go.set()
+    assert await first
+    await lane.run(lambda: done.append("third"))
+    lane.close()
+    assert done == ["third"]
+
+
 def test_a_locked_directory_is_refused_until_it_is_let_go(home: str) -> None:
     held = lock_directory(home)
     with pytest.raises(DirectoryInUse, match=f"{home} is in use by process {os.getpid()}: stop that daemon"):

@@ -111,6 +111,16 @@ async def test_what_a_call_writes_is_its_own(calls: Calls) -> None:
         assert sorted(lines) == sorted([f"{word} complained", f"{word} logged", f"{word} noted"])
 
 
+async def test_what_stays_in_a_buffer_is_told_with_its_call(calls: Calls) -> None:
+    for word in ("one", "two"):
+        assert (await calls.run("jobs:mutter", word, width=1)).stdout_tail == word
+    await calls.run("jobs:keep_buffer", width=1)
+    for word in ("one", "two"):
+        filled = await calls.run("jobs:fill_buffer", word, width=1)
+        muttered = await calls.run("jobs:mutter", word, width=1)
+        assert (filled.stdout_tail, muttered.stdout_tail) == (word, word)
+
+
 async def test_async_calls_share_a_child_and_not_their_output(calls: Calls) -> None:
     await calls.run("jobs:murmur", "first")  # from now on it is known to be async
     words = [f"w{n}" for n in range(20)]

@@ -24,6 +24,15 @@ async def test_a_task_is_awarded_run_and_done(tmp_path: Path) -> None:
         assert (record["state"], record["attempts"], record["actions"][0]["worker"]) == ("succeeded", 1, "n1")
 
 
+async def test_what_is_claimed_has_left_for_the_executor_when_its_entry_is_done_with(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=2) as stand:
+        await stand.working()
+        for _ in range(2):
+            await stand.add()
+        await stand.until(stand.running)
+        assert stand.executor.unsent == []
+
+
 async def test_no_more_run_than_there_are_slots_and_the_rest_follows(tmp_path: Path) -> None:
     async with one(tmp_path, slots=2) as stand:
         await stand.working()

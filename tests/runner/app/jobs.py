@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timezone
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from quvatlh.task import Cancelled, Context, PermanentFailure, Retry, current
 
@@ -42,6 +42,22 @@ def speak(word: str) -> None:
     current().log(word, "noted")
     os.system(f"echo {word} from a shell")
     os.write(1, f"{word} from below\n".encode())
+
+
+buffers: list[BinaryIO] = []
+
+
+def keep_buffer() -> None:
+    buffers.append(sys.stdout.buffer)
+
+
+def fill_buffer(word: str) -> None:
+    """By what was kept of a call before, and without the end of a line."""
+    buffers[0].write(word.encode())
+
+
+def mutter(word: str) -> None:
+    sys.stdout.write(word)
 
 
 async def murmur(word: str, times: int = 20) -> None:
