@@ -12,7 +12,7 @@ const SLOWEST_MS = 5000;
 const COSTLY_MS = 500;
 const COSTLIEST_MS = 120_000;
 /** What takes the node longer than COSTLY_MS, twice running, is counting among very many: it may rest so much longer. What
- * is known to count (`counts`) rests for its share of the time, however short it is. */
+ * is known to count (`counts`) rests for half the share, however short it takes: a view has two of them. */
 const SILENT_MS = 6000;
 const LOST_MS = 9000;
 const RETRY_MS = [250, 500, 1000, 2000, 3000];
@@ -188,7 +188,8 @@ export class Live {
 
 class Resource {
   constructor(live, address, { topics = [], id, everyMs = 0, slowMs = EVERY_MS, counts = false, onData = () => {} }) {
-    Object.assign(this, { live, address, topics, id, everyMs, slowMs, costlyMs: counts ? 0 : COSTLY_MS, onData });
+    Object.assign(this, { live, address, topics, id, everyMs, slowMs, onData });
+    [this.costlyMs, this.share] = counts ? [0, 2 * SHARE] : [COSTLY_MS, SHARE];
     this.data = undefined;
     this.error = undefined;
     this.failed = false;
@@ -243,7 +244,7 @@ class Resource {
   restMs() {
     const [took, before] = this.tookMs;
     const least = Math.max(this.slowMs, this.failed ? AGAIN_MS : 0);
-    if (Math.min(took, before) > this.costlyMs) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * SHARE));
+    if (Math.min(took, before) > this.costlyMs) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * this.share));
     return Math.max(least, Math.min(SLOWEST_MS, took * SHARE));
   }
 

@@ -13,6 +13,7 @@ const BY = ["error", "queue", "name", "group", "worker"];
 const PARTS = 24;
 const PART_MS = 3_600_000;
 const SHOWN = 20;
+const OLD_MS = 10_000;
 
 export default function failed(page) {
   const may = (verb) => page.may(`POST /v1/tasks/${verb}`);
@@ -82,6 +83,7 @@ export default function failed(page) {
         { head: `Last ${PARTS} hours`, kind: "hide", cell: (group) => spark(group.value) },
         mayAny() ? { head: "", kind: "", cell: (group) => actions(group.value, group.count) } : null,
       ].filter(Boolean), items, { key: (group) => String(group.value), caption: "Failed tasks in groups" }) : empty("Nothing has failed.", h("p", {}, "What fails for good is kept here, for 30 days unless its queue says otherwise."))),
+      groups.dirty && Date.now() - groups.at > OLD_MS ? h("p", { class: "dim" }, "There are so many that they were last counted ", when(new Date(groups.at).toISOString()), ".") : null,
       groups.data?.partial || trend.data?.partial ? h("p", { class: "dim" }, "There are so many that only the youngest were counted.") : null,
       inside ? members() : null,
     ];

@@ -44,10 +44,10 @@ export default function services(page) {
         { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, opener(open?.name === one.value), own(one.value)) },
         { head: "Live actions", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value, state: LIVE }) }) }, count(one.live)) },
         { head: "Services", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value, kind: "service" }) }) }, count(one.services)) },
-        { head: "", kind: "tight", cell: (one) => h("a", { href: to(["tasks"], { q: write({ group: one.value }) }), "aria-label": `all tasks of ${one.value}` }, "all tasks") },
+        { head: "", kind: "tight hide", cell: (one) => h("a", { href: to(["tasks"], { q: write({ group: one.value }) }), "aria-label": `all tasks of ${one.value}` }, "all tasks") },
         page.may("POST /v1/events") && page.session.queues.includes("*") ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,
       ].filter(Boolean), items, { key: (one) => one.value, caption: "Groups" }),
-      h("p", { class: "dim" }, "Groups of which nothing runs just now are found among ", h("a", { href: to(["tasks"]) }, "the tasks"), ", by ", h("code", {}, "group:name"), "."),
+      h("p", { class: "dim" }, "Groups without a service, of which nothing runs just now, are found among ", h("a", { href: to(["tasks"]) }, "the tasks"), ", by ", h("code", {}, "group:name"), "."),
       open ? inside(page, open) : null,
     ];
   }
