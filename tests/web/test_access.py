@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import urllib.error
 from typing import Any
 
@@ -134,17 +135,20 @@ async def test_an_admin_makes_a_token_whose_secret_is_shown_once_and_revokes_it(
     await seen.dialog.get_by_label("Name").fill("webshop")
     await seen.dialog.get_by_label("Role").select_option("producer")
     await seen.dialog.get_by_role("textbox", name="Queues").fill("emails images-*")
+    await seen.dialog.get_by_role("textbox", name="Expires after").fill("30d")
     await seen.dialog.get_by_role("button", name="Make", exact=True).click()
     await expect(seen.dialog).to_contain_text("shown this once")
     secret = await seen.dialog.locator("code").inner_text()
     await seen.agree("Done")
     await expect(seen.row("webshop")).to_contain_text("producer")
     await expect(seen.row("webshop")).to_contain_text("images-*")
+    await expect(seen.row("webshop")).to_contain_text(re.compile(r"in \d+ d"))
     assert secret not in await page.content()
     told = await seen.ask("/v1/tokens/webshop")
     assert (told["role"], told["queues"], told["groups"]) == ("producer", ["emails", "images-*"], ["*"])
     assert secret not in str(told)
-    assert (await with_token(seen, secret, "/v1/session"))["name"] == "webshop"
+    session = await with_token(seen, secret, "/v1/session")
+    assert (session["name"], session["until"]) == ("webshop", told["expires_at"])
     await seen.press("New token")
     await seen.dialog.get_by_label("Name").fill("webshop")
     await seen.dialog.get_by_role("button", name="Make", exact=True).click()
