@@ -179,6 +179,12 @@ VALUES (?, ?, ?, 'pending', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)"""
 """Of a job that may be awarded at once and has neither limit, end, keep, lease nor unique key. What it has not is not
 bound: Python's sqlite3 takes 0.2 µs for each None, and for each bool, and most of the 26 were such."""
 
+INSERT_LINED_TASK: Final = """
+INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, lim, shape, slots, created_at, ready,
+    rank, spec, cost, flow, turn)
+VALUES (?, ?, ?, 'pending', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+"""The same of one that waits in a line, and may have a limit and a cost."""
+
 AWARD_TASK: Final = """
 UPDATE task SET state = 'claimed', ready = 0, attempts = attempts + 1, live = 1, token = ?, worker = ? WHERE seq = ?"""
 """Of a job whose only index is the ready order; others are stored as a whole."""

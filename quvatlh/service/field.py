@@ -18,7 +18,7 @@ from quvatlh.core.books import Shape
 from quvatlh.core.classes import read_tree
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.core.turns import Turns
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid, Room
@@ -55,7 +55,7 @@ class Field:
     def root(
         self,
         bids: Sequence[Bid],
-        under_way: Iterable[tuple[TaskRow, Sequence[str]]],
+        under_way: Iterable[tuple[Queued, Sequence[str]]],
         unwanted: AbstractSet[int],
         now_ms: int,
         look_in: Callable[[float], None],
@@ -189,7 +189,7 @@ class _Round:
         firsts = [row for number in shapes for row in market.ready_tasks(db, view.name, number, limit=1)]
         fair = view.settings.discipline == FAIR
 
-        def place(row: TaskRow) -> tuple[int, int]:
+        def place(row: Queued) -> tuple[int, int]:
             return max(row.rank, self._holds.start_tag(row)) if fair else row.rank, row.seq
 
         head = min(firsts, key=place, default=None)
@@ -198,7 +198,7 @@ class _Round:
         entrants = self._entrants(view, head.shape, shapes[head.shape], head)
         return {} if entrants is None else {head.shape: entrants}
 
-    def _entrants(self, view: QueueView, number: int, shape: Shape, head: TaskRow | None = None) -> Entrants | None:
+    def _entrants(self, view: QueueView, number: int, shape: Shape, head: Queued | None = None) -> Entrants | None:
         able = [bid for bid in self._bids if bid.wants(view.name) and may(bid.worker, shape, view, self._up)]
         policy = shape.policy is not None
         if not able or (policy and (view.name, number) not in self.offered):
@@ -213,5 +213,5 @@ class _Round:
         stream = Stream(rows, following, view, self._holds, self._is_wanted)
         return Entrants(stream, able, policy)
 
-    def _is_wanted(self, row: TaskRow) -> bool:
+    def _is_wanted(self, row: Queued) -> bool:
         return row.seq not in self._unwanted

@@ -15,7 +15,7 @@ from quvatlh.core.disciplines import FAIR
 from quvatlh.core.disciplines.htb import Tree
 from quvatlh.core.lines import flows
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import TaskRow, json_list
+from quvatlh.core.rows import Queued, json_list
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 
 _UNLIMITED: Final = frozenset({limits.NO_LIMIT})
@@ -33,7 +33,7 @@ class Holds:
         self._names = tally.NameTally(db)
         self._live: dict[tuple[str, str, str], int] = {}
 
-    def charge(self, row: TaskRow, settings: QueueSettings) -> None:
+    def charge(self, row: Queued, settings: QueueSettings) -> None:
         """A start counts for its queue and its class, as apply will count it."""
         name = settings.class_
         if name is None or self.tree is None:
@@ -45,19 +45,21 @@ class Holds:
         if lender is not None:
             self.turns.serve(lent_by(lender.scope), name, row.cost, self.tree.weight(name))
 
-    def took(self, row: TaskRow, settings: QueueSettings, worker: str) -> None:
-        """It counts as live, and for its flow."""
-        live, queue = self._live, row.queue
-        live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + 1
-        live[tally.LIVE_WORKER, queue, worker] = self.live(tally.LIVE_WORKER, queue, worker) + 1
-        if row.key is not None:
-            live[tally.LIVE_KEY, queue, row.key] = self.live(tally.LIVE_KEY, queue, row.key) + 1
+    def took(self, row: Queued, settings: QueueSettings, worker: str) -> None:
+        """It counts as live, where that is asked for, and for its flow."""
+        live, queue, key = self._live, row.queue, row.key
+        if settings.limit is not None:
+            live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + 1
+        if settings.limit_per_worker is not None:
+            live[tally.LIVE_WORKER, queue, worker] = self.live(tally.LIVE_WORKER, queue, worker) + 1
+        if settings.limit_per_key is not None and key is not None:
+            live[tally.LIVE_KEY, queue, key] = self.live(tally.LIVE_KEY, queue, key) + 1
         name = row.counted_name
         if name is not None:
             self._names.add(row.grp, name, row.lim, 1)
         if settings.discipline == FAIR:
-            key = row.key or ""
-            self.turns.serve(flows(row.queue), key, row.cost, settings.key_weights.get(key, 1))
+            key = key or ""
+            self.turns.of(flows(queue)).serve(key, row.cost, settings.key_weights.get(key, 1))
 
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""
@@ -68,7 +70,7 @@ class Holds:
             found = self._live[scope, queue, b] = row[0] if row else 0
         return found
 
-    def know(self, queue: str, settings: QueueSettings, rows: Sequence[TaskRow]) -> None:
+    def know(self, queue: str, settings: QueueSettings, rows: Sequence[Queued]) -> None:
         """Read what will be asked of these at once."""
         if settings.discipline == FAIR:
             self.turns.know(flows(queue), {row.key or "" for row in rows})
@@ -103,11 +105,11 @@ class Holds:
         state.may_start(self._now_ms)
         return state.bucket_units // rate.per_ms, free_at
 
-    def key_is_full(self, row: TaskRow, settings: QueueSettings) -> bool:
+    def key_is_full(self, row: Queued, settings: QueueSettings) -> bool:
         most = settings.limit_per_key
         return most is not None and row.key is not None and self.live(tally.LIVE_KEY, row.queue, row.key) >= most
 
-    def name_is_full(self, row: TaskRow) -> bool:
+    def name_is_full(self, row: Queued) -> bool:
         name = row.counted_name
         if name is None or (row.lim is None and not self._names.any()):
             return False
@@ -117,5 +119,5 @@ class Holds:
         smallest = min((limit for limit, n in counted.items() if n > 0), default=limits.NO_LIMIT)
         return sum(counted.values()) >= min(smallest, row.lim or limits.NO_LIMIT)
 
-    def start_tag(self, row: TaskRow) -> int:
+    def start_tag(self, row: Queued) -> int:
         return self.turns.start_tag(flows(row.queue), row.key or "")

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 
 from quvatlh.core.disciplines.htb import Lender, Tree
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 from quvatlh.service.holds import Holds
 from quvatlh.service.lanes import Lane
@@ -63,7 +63,7 @@ class Root:
     def _is_first(self, lane: Lane) -> bool:
         return bool(self._heap) and self._heap[0][1] == lane.queue.name and lane.queue.name in self._lanes
 
-    def took(self, lane: Lane, task: TaskRow, times: int) -> None:
+    def took(self, lane: Lane, task: Queued, times: int) -> None:
         """The workers have it in their hands."""
         self._changed()
         for _ in range(times):

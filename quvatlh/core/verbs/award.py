@@ -140,8 +140,7 @@ class _Batch:
             add(tally.LIVE_KEY, task.queue, task.key, 1)
         if name is not None:
             unit.names.add(task.grp, name, task.lim, 1)
-        if task.key is not None or name is not None:
-            unit.lines.count_changes(task.queue, task.key, None if name is None else (task.grp, name), 1)
+            unit.lines.name_changes(task.grp, name)
         self._charge(queue, task)
         more = {"attempt": task.attempts, "lease_ms": lease_ms}
         if task.attempts == 1:
