@@ -6,7 +6,7 @@ Apply checks all of it again; what is known here is not proposed in vain, and is
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from quvatlh.core import limits, tally
@@ -21,6 +21,28 @@ from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 _UNLIMITED: Final = frozenset({limits.NO_LIMIT})
 
 
+class Live(dict[str, int]):
+    """Live actions of a queue by key or worker, with what will be. What is asked for and not known is read."""
+
+    def __init__(self, db: sqlite3.Connection, scope: str, queue: str) -> None:
+        super().__init__()
+        self._db = db
+        self._of = (scope, queue)
+
+    def __missing__(self, b: str) -> int:
+        row = self._db.execute("SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?", (*self._of, b)).fetchone()
+        found = self[b] = int(row[0]) if row else 0
+        return found
+
+    def know(self, several: Collection[str]) -> None:
+        """Read what will be asked for, at once."""
+        missing = [b for b in several if b not in self]
+        if missing:
+            self.update(dict.fromkeys(missing, 0))
+            sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
+            self.update(self._db.execute(sql, (*self._of, json_list(missing))).fetchall())
+
+
 class Holds:
     """Made for a round."""
 
@@ -32,6 +54,7 @@ class Holds:
         self._now_ms = now_ms
         self._names = tally.NameTally(db)
         self._live: dict[tuple[str, str, str], int] = {}
+        self._counts: dict[tuple[str, str], Live] = {}
 
     def charge(self, row: Queued, settings: QueueSettings) -> None:
         """A start counts for its queue and its class, as apply will count it."""
@@ -51,15 +74,22 @@ class Holds:
         if settings.limit is not None:
             live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + 1
         if settings.limit_per_worker is not None:
-            live[tally.LIVE_WORKER, queue, worker] = self.live(tally.LIVE_WORKER, queue, worker) + 1
+            self.counts(tally.LIVE_WORKER, queue)[worker] += 1
         if settings.limit_per_key is not None and key is not None:
-            live[tally.LIVE_KEY, queue, key] = self.live(tally.LIVE_KEY, queue, key) + 1
+            self.counts(tally.LIVE_KEY, queue)[key] += 1
         name = row.counted_name
         if name is not None:
             self._names.add(row.grp, name, row.lim, 1)
         if settings.discipline == FAIR:
             key = key or ""
             self.turns.of(flows(queue)).serve(key, row.cost, settings.key_weights.get(key, 1))
+
+    def counts(self, scope: str, queue: str) -> Live:
+        """By key or worker."""
+        found = self._counts.get((scope, queue))
+        if found is None:
+            found = self._counts[scope, queue] = Live(self._db, scope, queue)
+        return found
 
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""
@@ -74,16 +104,8 @@ class Holds:
         """Read what will be asked of these at once."""
         if settings.discipline == FAIR:
             self.turns.know(flows(queue), {row.key or "" for row in rows})
-        if settings.limit_per_key is None:
-            return
-        missing = [
-            row.key for row in rows if row.key is not None and (tally.LIVE_KEY, queue, row.key) not in self._live
-        ]
-        if missing:
-            self._live.update(((tally.LIVE_KEY, queue, key), 0) for key in missing)
-            sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
-            for key, n in self._db.execute(sql, (tally.LIVE_KEY, queue, json_list(missing))):
-                self._live[tally.LIVE_KEY, queue, key] = n
+        if settings.limit_per_key is not None:
+            self.counts(tally.LIVE_KEY, queue).know({row.key for row in rows if row.key is not None})
 
     def know_queues(self) -> None:
         """The counters of all queues that have any, at once."""
@@ -104,10 +126,6 @@ class Holds:
         free_at = state.free_at(self._now_ms)
         state.may_start(self._now_ms)
         return state.bucket_units // rate.per_ms, free_at
-
-    def key_is_full(self, row: Queued, settings: QueueSettings) -> bool:
-        most = settings.limit_per_key
-        return most is not None and row.key is not None and self.live(tally.LIVE_KEY, row.queue, row.key) >= most
 
     def name_is_full(self, row: Queued) -> bool:
         name = row.counted_name

@@ -32,18 +32,21 @@ class Stream:
     """Tasks of one queue and shape in their order, without those that are under way, refused, or held by a limit."""
 
     def __init__(
-        self, rows: Iterator[Queued], behind: Callable[[Queued], Iterator[Queued]], queue: QueueView, holds: Holds,
+        self, rows: Iterator[Queued], behind: Callable[[Queued], Iterator[list[Queued]]], queue: QueueView, holds: Holds,
         is_wanted: Callable[[Queued], bool],
     ) -> None:  # fmt: skip
-        """`rows` are those of the ready order; `behind` those that stand behind one in its line."""
+        """`rows` are those of the ready order; `behind` those that stand behind one in its line, in pieces, each turned round."""
         self._rows = rows
         self._behind = behind
-        self._settings = queue.settings
         self._holds = holds
+        self._most = queue.settings.limit_per_key
+        self._live = holds.counts(tally.LIVE_KEY, queue.name)
         self._is_wanted = is_wanted
         self._tags = holds.turns.of(flows(queue.name)) if queue.settings.discipline == FAIR else None
         self._heap: list[tuple[int, int, Queued]] = []
-        self._lines: dict[str, Iterator[Queued]] = {}
+        self._lines: dict[str, Iterator[list[Queued]]] = {}
+        self._pieces: dict[str, list[Queued]] = {}
+        """What of them was read, the next one last."""
         self._gone: set[int] = set()
         """Those in the heap that stand for whoever is behind them in their line: nobody asks before it is their turn."""
         self._is_open = True
@@ -60,13 +63,17 @@ class Stream:
             if place > rank:
                 heapq.heapreplace(self._heap, (place, seq, row))
                 self._fill()
-            elif self._holds.key_is_full(row, self._settings):
+            elif self._is_full(row):
                 self._drop()
             elif not self._is_wanted(row) or self._holds.name_is_full(row):
                 self.pass_over()
             else:
                 return row
         return None
+
+    def _is_full(self, row: Queued) -> bool:
+        """As many of its key are live as may be."""
+        return self._most is not None and row.key is not None and self._live[row.key] >= self._most
 
     def place(self) -> Place | None:
         """Of the head."""
@@ -85,27 +92,32 @@ class Stream:
         if row.flow is None:
             self._drop()
             return
-        self._gone.add(seq)
-        heapq.heapreplace(self._heap, (self._rank(row, rank), seq, row))
+        if self._pieces.get(row.flow):
+            self._follow(row)
+        else:
+            self._gone.add(seq)
+            heapq.heapreplace(self._heap, (self._rank(row, rank), seq, row))
         if seq == self._last:
             self._next()
         self._fill()
 
     def _follow(self, gone: Queued) -> None:
         """The next one of its line stands in its place."""
-        if self._holds.key_is_full(gone, self._settings):
-            heapq.heappop(self._heap)
-            return
         flow = gone.flow or ""
+        piece = self._pieces.get(flow) or ([] if self._is_full(gone) else self._piece(gone, flow))
+        if piece:
+            following = piece.pop()
+            rank = following.turn if self._tags is None else self._tags.start_tag(following.key or "")
+            heapq.heapreplace(self._heap, (rank, following.seq, following))
+        else:
+            heapq.heappop(self._heap)
+
+    def _piece(self, gone: Queued, flow: str) -> list[Queued]:
         line = self._lines.get(flow)
         if line is None:
             line = self._lines[flow] = self._behind(gone)
-        following = next(line, None)
-        if following is None:
-            heapq.heappop(self._heap)
-        else:
-            rank = following.turn if self._tags is None else self._tags.start_tag(following.key or "")
-            heapq.heapreplace(self._heap, (rank, following.seq, following))
+        piece = self._pieces[flow] = next(line, [])
+        return piece
 
     def close(self) -> None:
         """Nobody can take one of this shape now."""
@@ -118,7 +130,7 @@ class Stream:
 
     def _fill(self) -> None:
         """One of the ready order has fallen behind: so those that may be before it now have to be known as well."""
-        while self._last is not None and self._last_rank < self._heap[0][0]:
+        while self._last is not None and self._heap and self._last_rank < self._heap[0][0]:
             self._next()
 
     def _next(self) -> None:
@@ -184,8 +196,8 @@ class Lane:
         most = self.queue.settings.limit_per_worker
         if most is None:
             return entrants
-        name = self.queue.name
-        free = [bid for bid in entrants.bids if self.holds.live(tally.LIVE_WORKER, name, bid.name) < most]
+        live = self.holds.counts(tally.LIVE_WORKER, self.queue.name)
+        free = [bid for bid in entrants.bids if live[bid.name] < most]
         return entrants if len(free) == len(entrants.bids) else entrants._replace(bids=free)
 
     def turned(self, task: Queued, workers: Sequence[str]) -> None:
@@ -230,19 +242,19 @@ def ready(db: sqlite3.Connection, queue: QueueView, shape: int, holds: Holds) ->
         looked_at, size = looked_at + len(rows), min(4 * size, PIECE_MAX)
 
 
-def behind(db: sqlite3.Connection, first: Queued) -> Iterator[Queued]:
-    """Those that stand behind a task in its line."""
+def behind(db: sqlite3.Connection, first: Queued) -> Iterator[list[Queued]]:
+    """Those that stand behind a task in its line, in pieces, each turned round."""
     after: Place = (first.turn, first.seq)
     size = 4
     while True:
         rows = market.line_tasks(db, first, limit=size, after=after)
-        yield from rows
+        yield rows[::-1]
         if len(rows) < size:
             return
         after, size = (rows[-1].turn, rows[-1].seq), min(4 * size, PIECE_MAX)
 
 
-def alone(_: Queued) -> Iterator[Queued]:
+def alone(_: Queued) -> Iterator[list[Queued]]:
     return iter(())
 
 
