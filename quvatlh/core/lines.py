@@ -12,6 +12,7 @@ Which one is visible follows from the tables alone: `refill` makes it so for eve
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -112,26 +113,27 @@ class Lines:
             if first is None:
                 self._first_of_new.add(line)
 
-    def opens(self, line: Line, seq: int, key: str | None, named: tuple[str, str, int | None]) -> bool:
-        """Whether a new task is the first of its line and may be seen at once: the caller writes it so."""
-        if line not in self._first_of_new:
-            return False
-        self._first_of_new.discard(line)
-        group, name, lim = named
-        if not self.may_start(line, First(seq, BEHIND, 0, 0, key, group, name, name, lim)):
-            return False
-        self._visible[line] = seq
-        return True
+    def join(
+        self, line: Line, place: tuple[int, int], key: str | None, named: tuple[str, str, int | None]
+    ) -> tuple[int, int]:
+        """Of a new task that is about to be written: whether it is seen at once, as the first of its line, and its rank;
+        `place` is its seq and turn, `named` its group, name and limit."""
+        (seq, turn), (group, name, lim) = place, named
+        if line not in self._visible:
+            self.touch(line)
+        if line.flow.startswith(_NAME):
+            self._unit.tally.add(tally.NAMED, _names(group, name), line.queue, 1)
+        if line in self._first_of_new:
+            self._first_of_new.discard(line)
+            if self.may_start(line, First(seq, BEHIND, 0, 0, key, group, name, name, lim)):
+                self._visible[line] = seq
+                return VISIBLE, self.rank(line.queue, turn, key)
+        return BEHIND, turn
 
     def count(self, task: TaskRow | Candidate, n: int) -> None:
         """Waiting tasks of a limited name are found by queue."""
         if task.ready and task.flow is not None and task.flow.startswith(_NAME):
             self._unit.tally.add(tally.NAMED, _names(task.grp, task.name or task.id), task.queue, n)
-
-    def count_new(self, line: Line, group: str, name: str) -> None:
-        """As `count`, of a task that is about to be written."""
-        if line.flow.startswith(_NAME):
-            self._unit.tally.add(tally.NAMED, _names(group, name), line.queue, 1)
 
     def know(self, keys: Mapping[str, Collection[str | None]]) -> None:
         """By queue: what will be asked of these keys, read at once."""
@@ -144,18 +146,25 @@ class Lines:
             if state.settings.discipline == FAIR:
                 self._unit.turns.know(flows(queue), {key or "" for key in several})
 
-    def count_changes(self, queue: str, key: str | None, named: tuple[str, str] | None, n: int) -> None:
-        """So many live actions more count for a key and a name, or less: have been counted. Of a key only those matter
-        that make it full, or not full any more."""
-        if key is not None:
+    def name_changes(self, group: str, name: str) -> None:
+        """Other live actions count for a name. (Of keys, `refill` finds it out by the counters.)"""
+        self._touch_named(_names(group, name))
+
+    def _touch_changed_keys(self) -> None:
+        """Lines of keys that have become full, or are not full any more. What stands in the others is as it was."""
+        changed: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for queue, key, n in self._unit.tally.changes(tally.LIVE_KEY):
+            changed[queue][str(key)] = n
+        for queue, keys in changed.items():
             state = self._unit.queues.get(queue)
             most = None if state is None or not by_flow(state.settings) else state.settings.limit_per_key
-            if most is not None:
+            if most is None:
+                continue
+            self._unit.tally.know(tally.LIVE_KEY, queue, keys)
+            for key, n in keys.items():
                 live = self._unit.tally.get(tally.LIVE_KEY, queue, key)
                 if (live >= most) != (live - n >= most):
                     self.touch_key(queue, key)
-        if named is not None:
-            self._touch_named(_names(*named))
 
     def touch_key(self, queue: str, key: str | None) -> None:
         """All lines of a key: one a shape."""
@@ -187,6 +196,7 @@ class Lines:
 
     def refill(self) -> None:
         """The first of every line that was touched is visible if it may start, and nobody else of it."""
+        self._touch_changed_keys()
         lines, self._visible = self._visible, {}
         self._first_of_new.clear()
         self._named.clear()

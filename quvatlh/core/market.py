@@ -14,7 +14,7 @@ from quvatlh.core.classes import read_tree
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.places import place_of
 from quvatlh.core.queries import get_task, queues
-from quvatlh.core.rows import TASK_SELECT, TaskRow, json_list, task_row
+from quvatlh.core.rows import QUEUED_SELECT, Queued, TaskRow, json_list, queued
 from quvatlh.core.tally import LIVE_KEY
 from quvatlh.core.views import ExplainFacts, QueueView, TaskView
 
@@ -46,14 +46,14 @@ def ready_shapes(db: sqlite3.Connection) -> list[tuple[str, int]]:
 
 def ready_tasks(
     db: sqlite3.Connection, queue: str, shape: int, *, limit: int, after: tuple[int, int] | None = None
-) -> list[TaskRow]:
+) -> list[Queued]:
     """The next ones in order; `after` is the (rank, seq) of the last one seen."""
-    sql = f"{TASK_SELECT} WHERE ready = 1 AND queue = ? AND shape = ? AND "
+    sql = f"{QUEUED_SELECT} WHERE ready = 1 AND queue = ? AND shape = ? AND "
     rank, seq = after or (-limits.INTEGER_MAX - 1, 0)
     # Equals of the last one first: asked together, SQLite would walk over all that were seen.
     equals = db.execute(f"{sql} rank = ? AND seq > ? ORDER BY seq LIMIT ?", (queue, shape, rank, seq, limit)).fetchall()
     others = db.execute(f"{sql} rank > ? ORDER BY rank, seq LIMIT ?", (queue, shape, rank, limit - len(equals)))
-    return [task_row(row) for row in (*equals, *others)]
+    return [queued(row) for row in (*equals, *others)]
 
 
 class PlainTask(NamedTuple):
@@ -82,17 +82,17 @@ def plain_tasks(
 
 
 def line_tasks(
-    db: sqlite3.Connection, first: TaskRow, *, limit: int, after: tuple[int, int] | None = None
-) -> list[TaskRow]:
+    db: sqlite3.Connection, first: Queued, *, limit: int, after: tuple[int, int] | None = None
+) -> list[Queued]:
     """The next ones in the line of a task; `after` is the (turn, seq) of the last one seen."""
-    sql = f"{TASK_SELECT} WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? AND "
+    sql = f"{QUEUED_SELECT} WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? AND "
     line = (first.flow, first.queue, first.shape)
     turn, seq = after or (-limits.INTEGER_MAX - 1, 0)
     equals = db.execute(f"{sql} turn = ? AND seq > ? ORDER BY seq LIMIT ?", (*line, turn, seq, limit)).fetchall()
     if len(equals) == limit:
-        return [task_row(row) for row in equals]
+        return [queued(row) for row in equals]
     others = db.execute(f"{sql} turn > ? ORDER BY turn, seq LIMIT ?", (*line, turn, limit - len(equals)))
-    return [task_row(row) for row in (*equals, *others)]
+    return [queued(row) for row in (*equals, *others)]
 
 
 def next_due_ms(db: sqlite3.Connection) -> int | None:
@@ -184,7 +184,7 @@ def _held(db: sqlite3.Connection, task: TaskView, queue: QueueView, now_ms: int)
     return held_by, holders
 
 
-def head_of(db: sqlite3.Connection, queue: str) -> TaskRow | None:
+def head_of(db: sqlite3.Connection, queue: str) -> Queued | None:
     """Who is first of all that is ready in it, over all shapes."""
     shapes = db.execute("SELECT b FROM tally WHERE scope = 'ready' AND a = ?", (queue,)).fetchall()
     firsts = [row for (shape,) in shapes for row in ready_tasks(db, queue, shape, limit=1)]

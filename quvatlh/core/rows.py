@@ -10,41 +10,56 @@ from msgspec import Struct
 from quvatlh.core.model import FINISHED, WAITING, ActionState, TaskSpec, TaskState
 
 
-class TaskRow(Struct, gc=False):
-    """A task on its way through one command. Whoever changes it hands it to `Unit.store`, which keeps the books."""
+class Queued(Struct, gc=False):
+    """What the market asks of a task that may be awarded. A row is read column by column, and these are less than half."""
 
     seq: int
     id: str
-    chosen: int
-    state: TaskState
     service: int
     once: int
     grp: str
     name: str | None
     queue: str
-    priority: int
     key: str | None
     lim: int | None
     shape: int
     slots: int
+    rank: int
+    lease_ms: int | None
+    live: int
+    resting: int
+    cost: int
+    flow: str | None
+    turn: int
+
+    @property
+    def counted_name(self) -> str | None:
+        """Under which name its actions are counted; None: under none (see tally.NameTally)."""
+        if self.name is None and self.lim is None:
+            return None
+        return self.name or self.id
+
+
+class TaskRow(Queued, gc=False):
+    """A task on its way through one command. Whoever changes it hands it to `Unit.store`, which keeps the books."""
+
+    chosen: int
+    state: TaskState
+    priority: int
     created_at: int
     at: int | None
     due_at: int | None
     expires_at: int | None
     expiry: int | None
     ready: int
-    rank: int
     keep_ms: int | None
-    lease_ms: int | None
     unique_key: str | None
     unique_while: str | None
     spec: str | None
     attempts: int
     ended: int
     deaths: int
-    live: int
     running: int
-    resting: int
     streak: int
     token: int
     worker: str | None
@@ -53,9 +68,6 @@ class TaskRow(Struct, gc=False):
     kept: int | None
     error: str | None
     error_text: str | None
-    cost: int = 1
-    flow: str | None = None
-    turn: int = 0
 
     @property
     def finished(self) -> bool:
@@ -69,13 +81,6 @@ class TaskRow(Struct, gc=False):
     def may_want_telling(self) -> bool:
         """Cheaper than to decode its spec: a text without the word has no such field; a long one stands elsewhere."""
         return self.spec is None or '"notify":' in self.spec
-
-    @property
-    def counted_name(self) -> str | None:
-        """Under which name its actions are counted; None: under none (see tally.NameTally)."""
-        if self.name is None and self.lim is None:
-            return None
-        return self.name or self.id
 
 
 class Candidate(Struct, gc=False):
@@ -167,6 +172,7 @@ class LiveRow(Struct, gc=False):
 
 TASK_COLUMNS: Final = TaskRow.__struct_fields__
 TASK_SELECT: Final = f"SELECT {', '.join(TASK_COLUMNS)} FROM task"  # noqa: S608 - text of our own
+QUEUED_SELECT: Final = f"SELECT {', '.join(Queued.__struct_fields__)} FROM task"  # noqa: S608 - text of our own
 CANDIDATE_SELECT: Final = """
 SELECT seq, id, queue, grp, name, key, lim, shape, slots, cost, attempts, ready, live, flow, coalesce(at, created_at),
     lease_ms, spec, service = 0 AND expiry IS NULL AND unique_key IS NULL AND keep_ms IS NULL
@@ -206,6 +212,10 @@ def json_list(values: object) -> str:
 
 def task_row(columns: object) -> TaskRow:
     return TaskRow(*cast("tuple", columns))  # type: ignore[type-arg]
+
+
+def queued(columns: object) -> Queued:
+    return Queued(*cast("tuple", columns))  # type: ignore[type-arg]
 
 
 def live_row(columns: object) -> LiveRow:

@@ -192,6 +192,14 @@ INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, prior
 """Of a job that may be awarded at once and has neither limit, end, keep, lease nor unique key. What it has not is not
 bound, or is empty: Python's sqlite3 takes 0.2 µs for each None, and for each bool, and most of the 26 were such."""
 
+INSERT_LINED_TASK, INSERT_LINED_TASKS = _inserts(
+    """
+INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, lim, shape, slots, created_at, ready,
+    rank, spec, cost, flow, turn)""",
+    "(?, ?, ?, 'pending', 0, ?, ?, nullif(?, ''), ?, ?, nullif(?, ''), nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+)
+"""The same of one that waits in a line, and may have a limit and a cost."""
+
 _MANY: Final = "seq IN (SELECT value FROM json_each(?))"
 
 _AWARD: Final = "UPDATE task SET state = 'claimed', ready = 0, attempts = attempts + 1, live = 1, worker = ?, token ="

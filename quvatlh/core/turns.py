@@ -28,92 +28,131 @@ def lent_by(scope: str) -> str:
     return f"lent/{scope}"
 
 
+class Tags:
+    """Those of one scope, as far as they were asked for."""
+
+    __slots__ = ("_db", "_finish", "_scope", "moved", "served", "virtual")
+
+    def __init__(self, db: sqlite3.Connection, scope: str) -> None:
+        row = db.execute("SELECT tag FROM virtual WHERE scope = ?", (scope,)).fetchone()
+        self.virtual: int = row[0] if row else 0
+        self.moved = False
+        """Virtual time is another than in the table."""
+        self.served: set[str] = set()
+        """Flows whose tags are others."""
+        self._db = db
+        self._scope = scope
+        self._finish: dict[str, int] = {}
+
+    def start_tag(self, flow: str) -> int:
+        finish = self._finish.get(flow)
+        if finish is None:
+            finish = self._read(flow)
+        virtual = self.virtual
+        return max(virtual, finish)
+
+    def finish(self, flow: str) -> int:
+        found = self._finish.get(flow)
+        return self._read(flow) if found is None else found
+
+    def serve(self, flow: str, cost: int, weight: int) -> int:
+        """It starts something; with which tag."""
+        tag = self.virtual = self.start_tag(flow)
+        self._finish[flow] = tag + span(cost, weight)
+        self.moved = True
+        self.served.add(flow)
+        return tag
+
+    def serve_in_row(self, flow: str, cost: int, weight: int, times: int) -> None:
+        """As `serve` so many times, one after the other: each begins where the one before it ended."""
+        tag, each = self.serve(flow, cost, weight), span(cost, weight)
+        self.virtual = tag + (times - 1) * each
+        self._finish[flow] = tag + times * each
+
+    def refund(self, flow: str, cost: int, weight: int) -> None:
+        """What it started was given back."""
+        self._finish[flow] = max(0, self.finish(flow) - span(cost, weight))
+        self.served.add(flow)
+
+    def know(self, flows: Collection[str]) -> None:
+        """Read what will be asked for, at once."""
+        missing = [flow for flow in flows if flow not in self._finish]
+        if len(missing) < _TOGETHER_MIN:
+            return
+        self._finish.update(dict.fromkeys(missing, 0))
+        sql = "SELECT flow, finish FROM turn WHERE scope = ? AND flow IN (SELECT value FROM json_each(?))"
+        self._finish.update(self._db.execute(sql, (self._scope, json_list(missing))).fetchall())
+
+    def ahead(self) -> dict[str, int]:
+        """Who is ahead of virtual time, with its tag."""
+        sql = "SELECT flow, finish FROM turn WHERE scope = ? AND finish > ?"
+        found: dict[str, int] = dict(self._db.execute(sql, (self._scope, self.virtual)).fetchall())
+        found.update({flow: tag for flow, tag in self._finish.items() if tag > self.virtual})
+        return found
+
+    def _read(self, flow: str) -> int:
+        sql = "SELECT finish FROM turn WHERE scope = ? AND flow = ?"
+        row = self._db.execute(sql, (self._scope, flow)).fetchone()
+        found: int = row[0] if row else 0
+        self._finish[flow] = found
+        return found
+
+
 class Turns:
     """Of one entry, or of a round of the master, which writes nothing."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._virtual: dict[str, int] = {}
-        self._finish: dict[tuple[str, str], int] = {}
-        self._moved: set[str] = set()
-        self._served: set[tuple[str, str]] = set()
+        self._tags: dict[str, Tags] = {}
+
+    def of(self, scope: str) -> Tags:
+        """Until the scope is dropped or starts over."""
+        found = self._tags.get(scope)
+        if found is None:
+            found = self._tags[scope] = Tags(self._db, scope)
+        return found
 
     def start_tag(self, scope: str, flow: str) -> int:
-        return max(self.virtual(scope), self.finish(scope, flow))
+        return self.of(scope).start_tag(flow)
 
     def serve(self, scope: str, flow: str, cost: int, weight: int) -> int:
-        """It starts something; with which tag."""
-        tag = self.start_tag(scope, flow)
-        self._virtual[scope] = tag
-        self._finish[scope, flow] = tag + span(cost, weight)
-        self._moved.add(scope)
-        self._served.add((scope, flow))
-        return tag
+        return self.of(scope).serve(flow, cost, weight)
 
     def serve_in_row(self, scope: str, flow: str, cost: int, weight: int, times: int) -> None:
-        """As `serve` so many times, one after the other: each begins where the one before it ended."""
-        first = self.serve(scope, flow, cost, weight)
-        each = span(cost, weight)
-        self._virtual[scope] = first + (times - 1) * each
-        self._finish[scope, flow] = first + times * each
+        self.of(scope).serve_in_row(flow, cost, weight, times)
 
     def refund(self, scope: str, flow: str, cost: int, weight: int) -> None:
-        """What it started was given back."""
-        self._finish[scope, flow] = max(0, self.finish(scope, flow) - span(cost, weight))
-        self._served.add((scope, flow))
+        self.of(scope).refund(flow, cost, weight)
 
     def virtual(self, scope: str) -> int:
-        found = self._virtual.get(scope)
-        if found is None:
-            row = self._db.execute("SELECT tag FROM virtual WHERE scope = ?", (scope,)).fetchone()
-            found = self._virtual[scope] = row[0] if row else 0
-        return found
-
-    def finish(self, scope: str, flow: str) -> int:
-        found = self._finish.get((scope, flow))
-        if found is None:
-            sql = "SELECT finish FROM turn WHERE scope = ? AND flow = ?"
-            row = self._db.execute(sql, (scope, flow)).fetchone()
-            found = self._finish[scope, flow] = row[0] if row else 0
-        return found
+        return self.of(scope).virtual
 
     def know(self, scope: str, flows: Collection[str]) -> None:
-        """Read what will be asked for, at once."""
-        missing = [flow for flow in flows if (scope, flow) not in self._finish]
-        if len(missing) < _TOGETHER_MIN:
-            return
-        self._finish.update(((scope, flow), 0) for flow in missing)
-        sql = "SELECT flow, finish FROM turn WHERE scope = ? AND flow IN (SELECT value FROM json_each(?))"
-        for flow, finish in self._db.execute(sql, (scope, json_list(missing))):
-            self._finish[scope, flow] = finish
+        self.of(scope).know(flows)
 
     def ahead(self, scope: str) -> tuple[int, dict[str, int]]:
         """Virtual time, and who of the scope is ahead of it, with its tag."""
-        now = self.virtual(scope)
-        sql = "SELECT flow, finish FROM turn WHERE scope = ? AND finish > ?"
-        found: dict[str, int] = dict(self._db.execute(sql, (scope, now)).fetchall())
-        found.update({flow: tag for (within, flow), tag in self._finish.items() if within == scope and tag > now})
-        return now, found
+        tags = self.of(scope)
+        return tags.virtual, tags.ahead()
 
     def drop(self, scope: str) -> None:
         """Nobody asks for it any more."""
         for table in ("turn", "virtual"):
             self._db.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))  # noqa: S608 - text of our own
-        self._virtual.pop(scope, None)
-        self._finish = {place: tag for place, tag in self._finish.items() if place[0] != scope}
-        self._moved.discard(scope)
-        self._served = {place for place in self._served if place[0] != scope}
+        self._tags.pop(scope, None)
 
     def flush(self) -> list[str]:
         """Scopes whose tags had grown so far that they start over."""
-        if not self._served:
+        changed = [(scope, tags) for scope, tags in sorted(self._tags.items()) if tags.served]
+        if not changed:
             return []
-        moved = [(scope, self._virtual[scope]) for scope in sorted(self._moved)]
+        moved = [(scope, tags.virtual) for scope, tags in changed if tags.moved]
         self._db.executemany("INSERT OR REPLACE INTO virtual VALUES (?, ?)", moved)
-        served = [(*place, self._finish[place]) for place in sorted(self._served)]
+        served = [(scope, flow, tags.finish(flow)) for scope, tags in changed for flow in sorted(tags.served)]
         self._db.executemany("INSERT OR REPLACE INTO turn VALUES (?, ?, ?)", served)
-        self._moved.clear()
-        self._served.clear()
+        for _, tags in changed:
+            tags.moved = False
+            tags.served.clear()
         return [scope for scope, tag in moved if tag >= TAG_MAX]
 
     def start_over(self, scope: str) -> int:
@@ -121,6 +160,5 @@ class Turns:
         tag = self.virtual(scope)
         self._db.execute("UPDATE turn SET finish = max(0, finish - ?) WHERE scope = ?", (tag, scope))
         self._db.execute("UPDATE virtual SET tag = 0 WHERE scope = ?", (scope,))
-        self._virtual.clear()
-        self._finish.clear()
+        self._tags.clear()
         return tag

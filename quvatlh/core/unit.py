@@ -96,7 +96,8 @@ class Unit:
         self._serials_before = dict(self._serials)
         self.new_tasks: list[tuple[Any, ...]] = []
         self.new_plain_tasks: list[tuple[Any, ...]] = []
-        """As INSERT_TASK and INSERT_PLAIN_TASK want them."""
+        self.new_lined_tasks: list[tuple[Any, ...]] = []
+        """As INSERT_TASK, INSERT_PLAIN_TASK and INSERT_LINED_TASK want them."""
         self.new_bodies: list[tuple[int, str | None, bytes | None, int]] = []
         self.new_ids: set[str] = set()
         self.new_shapes: dict[tuple[object, ...], int] = {}
@@ -288,9 +289,7 @@ class Unit:
             self.tally.add(tally.LIVE_KEY, action.queue, action.key, n)
         if action.name is not None:
             self.names.add(action.grp, action.name, action.lim, n)
-        if action.key is not None or action.name is not None:
-            named = None if action.name is None else (action.grp, action.name)
-            self.lines.count_changes(action.queue, action.key, named, n)
+            self.lines.name_changes(action.grp, action.name)
 
     def forget(self, gone: Sequence[Gone]) -> None:
         """Finished tasks without live actions leave the table; chosen ids stay known."""
@@ -318,8 +317,10 @@ class Unit:
         """Tasks of one or many ADDs, together; before anything that reads tasks."""
         if self.new_ids:
             insert_rows(self.db, schema.INSERT_PLAIN_TASK, schema.INSERT_PLAIN_TASKS, self.new_plain_tasks)
+            insert_rows(self.db, schema.INSERT_LINED_TASK, schema.INSERT_LINED_TASKS, self.new_lined_tasks)
             insert_rows(self.db, schema.INSERT_TASK, schema.INSERT_TASKS, self.new_tasks)
             self.new_plain_tasks.clear()
+            self.new_lined_tasks.clear()
             self.new_tasks.clear()
             self.new_ids.clear()
         if self.new_bodies:

@@ -18,7 +18,7 @@ from quvatlh.core import market
 from quvatlh.core.events import Event
 from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.results import Answer, Awarded
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.ports import Clock, Log, LogError, Role, Unknown
 from quvatlh.service.atonce import AtOnce
 from quvatlh.service.bids import CHOICES, Bid, Bids, best, soonest
@@ -91,7 +91,7 @@ class Auction:
         self._alarm: asyncio.TimerHandle | None = None
         self._under_way: dict[int, list[tuple[str, int]]] = {}
         """Seq of a task -> worker and slots of its awards, from the proposal until it is applied here."""
-        self._rows: dict[int, TaskRow] = {}
+        self._rows: dict[int, Queued] = {}
         """Of what is under way."""
         self._field = Field(state, presence, book, shapes)
         self._passed: set[int] = set()
@@ -247,7 +247,7 @@ class Auction:
         unwanted = self._under_way.keys() | self._passed
         return self._lots.give(plain, lane.holds, min(most, lane.room), unwanted, self._fed_ms(plain.queue))
 
-    def _winners(self, lane: Lane, task: TaskRow, entrants: Entrants) -> list[Bid]:
+    def _winners(self, lane: Lane, task: Queued, entrants: Entrants) -> list[Bid]:
         """Who gets it; nobody: the lane has been told to go on without it."""
         all_bids, entrants = entrants.bids, self._in_touch(lane, task, entrants)
         able = [bid for bid in entrants.bids if bid.has(task.slots)]
@@ -264,7 +264,7 @@ class Auction:
             return []
         return [soonest]
 
-    def _in_touch(self, lane: Lane, task: TaskRow, entrants: Entrants) -> Entrants:
+    def _in_touch(self, lane: Lane, task: Queued, entrants: Entrants) -> Entrants:
         """Who has been silent for longer than the task's lease would lose it at once; he may be heard again any moment."""
         lease_ms = task.lease_ms or lane.queue.settings.lease_ms or LEASE_MS_DEFAULT
         for bid in entrants.bids:
@@ -273,7 +273,7 @@ class Auction:
                 return entrants._replace(bids=[each for each in entrants.bids if each.hears_in(lease_ms)])
         return entrants
 
-    def _auctioned(self, lane: Lane, task: TaskRow, able: list[Bid]) -> list[Bid]:
+    def _auctioned(self, lane: Lane, task: Queued, able: list[Bid]) -> list[Bid]:
         """A service gets as many as it wants; each bid is for one."""
         scores = self._book.scores(task.seq)
         open_s = self._book.open_s(task.seq, [(bid.name, bid.session) for bid in able])
@@ -285,7 +285,7 @@ class Auction:
             lane.pass_over()
         return winners
 
-    def _ahead_of(self, task: TaskRow, entrants: Entrants) -> Bid | None:
+    def _ahead_of(self, task: Queued, entrants: Entrants) -> Bid | None:
         """The worker where it begins soonest, if that is soon enough to claim it before a slot is free."""
         if entrants.policy or task.service or task.once or task.slots != 1:
             return None

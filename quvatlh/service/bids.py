@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quvatlh.core import commands as c
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.core.views import WorkerView
 from quvatlh.service.pace import Pace
 from quvatlh.service.placing import Strategy, weight
@@ -276,7 +276,7 @@ def soonest(bids: Sequence[Bid], run_ms: float) -> Bid | None:
     return min(soon)[2] if soon else None
 
 
-def best(bids: Sequence[Bid], scores: Mapping[str, float], task: TaskRow) -> list[Bid]:
+def best(bids: Sequence[Bid], scores: Mapping[str, float], task: Queued) -> list[Bid]:
     """Of an auction: by score, then by free slots, then by rendezvous hash."""
     bidders = [bid for bid in bids if bid.name in scores]
     return sorted(bidders, key=lambda bid: (scores[bid.name], bid.free, weight(bid.name, task.id)), reverse=True)

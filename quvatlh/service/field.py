@@ -18,7 +18,7 @@ from quvatlh.core.books import Shape
 from quvatlh.core.classes import read_tree
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.core.turns import Turns
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid, Room
@@ -55,7 +55,7 @@ class Field:
     def root(
         self,
         bids: Sequence[Bid],
-        under_way: Iterable[tuple[TaskRow, Sequence[str]]],
+        under_way: Iterable[tuple[Queued, Sequence[str]]],
         unwanted: AbstractSet[int],
         now_ms: int,
         look_in: Callable[[float], None],
@@ -96,7 +96,7 @@ class Field:
         return Root(holds, classes, make, room_of.changed, lambda: room_of.is_any(least))
 
     def _count(
-        self, holds: Holds, rows: Iterable[tuple[TaskRow, Sequence[str]]], lots: Iterable[Lot], *, matters: bool
+        self, holds: Holds, rows: Iterable[tuple[Queued, Sequence[str]]], lots: Iterable[Lot], *, matters: bool
     ) -> None:
         """What is under way. Whose turn it is does not matter where there is one queue."""
         for row, workers in rows:
@@ -213,7 +213,7 @@ class _Round:
         firsts = [row for number in shapes for row in market.ready_tasks(db, view.name, number, limit=1)]
         fair = view.settings.discipline == FAIR
 
-        def place(row: TaskRow) -> tuple[int, int]:
+        def place(row: Queued) -> tuple[int, int]:
             return max(row.rank, self._holds.start_tag(row)) if fair else row.rank, row.seq
 
         head = min(firsts, key=place, default=None)
@@ -223,7 +223,7 @@ class _Round:
         return {} if entrants is None else {head.shape: entrants}
 
     def _entrants(
-        self, view: QueueView, number: int, shape: Shape, head: TaskRow | None = None, after: Place | None = None
+        self, view: QueueView, number: int, shape: Shape, head: Queued | None = None, after: Place | None = None
     ) -> Entrants | None:
         able = self._able(view, shape)
         policy = shape.policy is not None
@@ -239,5 +239,5 @@ class _Round:
         stream = Stream(rows, following, view, self._holds, self._is_wanted)
         return Entrants(stream, able, policy)
 
-    def _is_wanted(self, row: TaskRow) -> bool:
+    def _is_wanted(self, row: Queued) -> bool:
         return row.seq not in self._unwanted

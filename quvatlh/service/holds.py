@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from quvatlh.core import limits, tally
@@ -17,7 +17,7 @@ from quvatlh.core.disciplines.htb import Tree
 from quvatlh.core.lines import flows
 from quvatlh.core.market import PlainTask
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import TaskRow, json_list
+from quvatlh.core.rows import Queued, json_list
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 
 _UNLIMITED: Final = frozenset({limits.NO_LIMIT})
@@ -41,6 +41,28 @@ class Lot(NamedTuple):
         return cls(queue, worker, slots, tasks, names)
 
 
+class Live(dict[str, int]):
+    """Live actions of a queue by key or worker, with what will be. What is asked for and not known is read."""
+
+    def __init__(self, db: sqlite3.Connection, scope: str, queue: str) -> None:
+        super().__init__()
+        self._db = db
+        self._of = (scope, queue)
+
+    def __missing__(self, b: str) -> int:
+        row = self._db.execute("SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?", (*self._of, b)).fetchone()
+        found = self[b] = int(row[0]) if row else 0
+        return found
+
+    def know(self, several: Collection[str]) -> None:
+        """Read what will be asked for, at once."""
+        missing = [b for b in several if b not in self]
+        if missing:
+            self.update(dict.fromkeys(missing, 0))
+            sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
+            self.update(self._db.execute(sql, (*self._of, json_list(missing))).fetchall())
+
+
 class Holds:
     """Made for a round."""
 
@@ -52,8 +74,9 @@ class Holds:
         self._now_ms = now_ms
         self._names = tally.NameTally(db)
         self._live: dict[tuple[str, str, str], int] = {}
+        self._counts: dict[tuple[str, str], Live] = {}
 
-    def charge(self, row: TaskRow, settings: QueueSettings) -> None:
+    def charge(self, row: Queued, settings: QueueSettings) -> None:
         """A start counts for its queue and its class, as apply will count it."""
         self.charge_one(row.queue, row.cost, row.slots, settings)
 
@@ -68,25 +91,34 @@ class Holds:
         if lender is not None:
             self.turns.serve(lent_by(lender.scope), name, cost, self.tree.weight(name))
 
-    def took(self, row: TaskRow, settings: QueueSettings, worker: str) -> None:
-        """It counts as live, and for its flow."""
-        live, queue = self._live, row.queue
-        live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + 1
-        live[tally.LIVE_WORKER, queue, worker] = self.live(tally.LIVE_WORKER, queue, worker) + 1
-        if row.key is not None:
-            live[tally.LIVE_KEY, queue, row.key] = self.live(tally.LIVE_KEY, queue, row.key) + 1
+    def took(self, row: Queued, settings: QueueSettings, worker: str) -> None:
+        """It counts as live, where that is asked for, and for its flow."""
+        live, queue, key = self._live, row.queue, row.key
+        if settings.limit is not None:
+            live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + 1
+        if settings.limit_per_worker is not None:
+            self.counts(tally.LIVE_WORKER, queue)[worker] += 1
+        if settings.limit_per_key is not None and key is not None:
+            self.counts(tally.LIVE_KEY, queue)[key] += 1
         name = row.counted_name
         if name is not None:
             self._names.add(row.grp, name, row.lim, 1)
         if settings.discipline == FAIR:
-            key = row.key or ""
-            self.turns.serve(flows(row.queue), key, row.cost, settings.key_weights.get(key, 1))
+            key = key or ""
+            self.turns.of(flows(queue)).serve(key, row.cost, settings.key_weights.get(key, 1))
+
+    def counts(self, scope: str, queue: str) -> Live:
+        """By key or worker."""
+        found = self._counts.get((scope, queue))
+        if found is None:
+            found = self._counts[scope, queue] = Live(self._db, scope, queue)
+        return found
 
     def took_lot(self, lot: Lot) -> None:
         """The same of many in which neither keys nor flows have a say."""
         live, queue, count = self._live, lot.queue, len(lot.tasks)
         live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + count
-        live[tally.LIVE_WORKER, queue, lot.worker] = self.live(tally.LIVE_WORKER, queue, lot.worker) + count
+        self.counts(tally.LIVE_WORKER, queue)[lot.worker] += count
         for (group, name), named in lot.names.items():
             self._names.add(group, name, None, named)
 
@@ -99,20 +131,12 @@ class Holds:
             found = self._live[scope, queue, b] = row[0] if row else 0
         return found
 
-    def know(self, queue: str, settings: QueueSettings, rows: Sequence[TaskRow]) -> None:
+    def know(self, queue: str, settings: QueueSettings, rows: Sequence[Queued]) -> None:
         """Read what will be asked of these at once."""
         if settings.discipline == FAIR:
             self.turns.know(flows(queue), {row.key or "" for row in rows})
-        if settings.limit_per_key is None:
-            return
-        missing = [
-            row.key for row in rows if row.key is not None and (tally.LIVE_KEY, queue, row.key) not in self._live
-        ]
-        if missing:
-            self._live.update(((tally.LIVE_KEY, queue, key), 0) for key in missing)
-            sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
-            for key, n in self._db.execute(sql, (tally.LIVE_KEY, queue, json_list(missing))):
-                self._live[tally.LIVE_KEY, queue, key] = n
+        if settings.limit_per_key is not None:
+            self.counts(tally.LIVE_KEY, queue).know({row.key for row in rows if row.key is not None})
 
     def know_queues(self) -> None:
         """The counters of all queues that have any, at once."""
@@ -134,11 +158,7 @@ class Holds:
         state.may_start(self._now_ms)
         return state.bucket_units // rate.per_ms, free_at
 
-    def key_is_full(self, row: TaskRow, settings: QueueSettings) -> bool:
-        most = settings.limit_per_key
-        return most is not None and row.key is not None and self.live(tally.LIVE_KEY, row.queue, row.key) >= most
-
-    def name_is_full(self, row: TaskRow) -> bool:
+    def name_is_full(self, row: Queued) -> bool:
         name = row.counted_name
         if name is None or (row.lim is None and not self._names.any()):
             return False
@@ -152,5 +172,5 @@ class Holds:
         """Nothing that is live under it has a limit."""
         return not self._names.any() or self._names.live(group, name).keys() <= _UNLIMITED
 
-    def start_tag(self, row: TaskRow) -> int:
+    def start_tag(self, row: Queued) -> int:
         return self.turns.start_tag(flows(row.queue), row.key or "")

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from quvatlh.core import market, tally
 from quvatlh.core.disciplines import FAIR
+from quvatlh.core.lines import flows
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid
 from quvatlh.service.holds import Holds
@@ -32,35 +33,38 @@ class Stream:
     """Tasks of one queue and shape in their order, without those that are under way, refused, or held by a limit."""
 
     def __init__(
-        self, rows: Iterator[TaskRow], behind: Callable[[TaskRow], Iterator[TaskRow]], queue: QueueView, holds: Holds,
-        is_wanted: Callable[[TaskRow], bool],
+        self, rows: Iterator[Queued], behind: Callable[[Queued], Iterator[list[Queued]]], queue: QueueView, holds: Holds,
+        is_wanted: Callable[[Queued], bool],
     ) -> None:  # fmt: skip
-        """`rows` are those of the ready order; `behind` those that stand behind one in its line."""
+        """`rows` are those of the ready order; `behind` those that stand behind one in its line, in pieces, each turned round."""
         self._rows = rows
         self._behind = behind
-        self._queue = queue
         self._holds = holds
+        self._most = queue.settings.limit_per_key
+        self._live = holds.counts(tally.LIVE_KEY, queue.name)
         self._is_wanted = is_wanted
-        self._is_fair = queue.settings.discipline == FAIR
-        self._heap: list[tuple[int, int, TaskRow]] = []
-        self._lines: dict[str, Iterator[TaskRow]] = {}
+        self._tags = holds.turns.of(flows(queue.name)) if queue.settings.discipline == FAIR else None
+        self._heap: list[tuple[int, int, Queued]] = []
+        self._lines: dict[str, Iterator[list[Queued]]] = {}
+        self._pieces: dict[str, list[Queued]] = {}
+        """What of them was read, the next one last."""
         self._gone: set[int] = set()
         """Those in the heap that stand for whoever is behind them in their line: nobody asks before it is their turn."""
         self._is_open = True
         self._next()
 
-    def head(self) -> TaskRow | None:
+    def head(self) -> Queued | None:
         """First by rank, then by arrival; of those whose flow has been served meanwhile, the new place counts."""
         while self._is_open and self._heap:
-            rank, _, row = self._heap[0]
-            if row.seq in self._gone:
+            rank, seq, row = self._heap[0]
+            if seq in self._gone:
                 self._follow(row)
                 continue
-            place = max(rank, self._holds.start_tag(row)) if self._is_fair else rank
+            place = self._rank(row, rank)
             if place > rank:
-                heapq.heapreplace(self._heap, (place, row.seq, row))
+                heapq.heapreplace(self._heap, (place, seq, row))
                 self._fill()
-            elif self._holds.key_is_full(row, self._queue.settings):
+            elif self._is_full(row):
                 self._drop()
             elif not self._is_wanted(row) or self._holds.name_is_full(row):
                 self.pass_over()
@@ -68,10 +72,20 @@ class Stream:
                 return row
         return None
 
+    def _is_full(self, row: Queued) -> bool:
+        """As many of its key are live as may be."""
+        return self._most is not None and row.key is not None and self._live[row.key] >= self._most
+
     def place(self) -> Place | None:
         """Of the head."""
         row = self.head()
         return None if row is None else (self._heap[0][0], row.seq)
+
+    def _rank(self, row: Queued, least: int) -> int:
+        if self._tags is None:
+            return least
+        tag = self._tags.start_tag(row.key or "")
+        return max(least, tag)
 
     def pass_over(self) -> None:
         """This task cannot be placed now, or has just been; the next of its line, or of its shape, may."""
@@ -79,23 +93,32 @@ class Stream:
         if row.flow is None:
             self._drop()
             return
-        self._gone.add(seq)
-        heapq.heapreplace(self._heap, (max(rank, self._holds.start_tag(row)) if self._is_fair else rank, seq, row))
+        if self._pieces.get(row.flow):
+            self._follow(row)
+        else:
+            self._gone.add(seq)
+            heapq.heapreplace(self._heap, (self._rank(row, rank), seq, row))
         if seq == self._last:
             self._next()
         self._fill()
 
-    def _follow(self, gone: TaskRow) -> None:
+    def _follow(self, gone: Queued) -> None:
         """The next one of its line stands in its place."""
-        heapq.heappop(self._heap)
-        if self._holds.key_is_full(gone, self._queue.settings):
-            return
-        if gone.flow not in self._lines:
-            self._lines[gone.flow or ""] = self._behind(gone)
-        following = next(self._lines[gone.flow or ""], None)
-        if following is not None:
-            rank = self._holds.start_tag(following) if self._is_fair else following.turn
-            heapq.heappush(self._heap, (rank, following.seq, following))
+        flow = gone.flow or ""
+        piece = self._pieces.get(flow) or ([] if self._is_full(gone) else self._piece(gone, flow))
+        if piece:
+            following = piece.pop()
+            rank = following.turn if self._tags is None else self._tags.start_tag(following.key or "")
+            heapq.heapreplace(self._heap, (rank, following.seq, following))
+        else:
+            heapq.heappop(self._heap)
+
+    def _piece(self, gone: Queued, flow: str) -> list[Queued]:
+        line = self._lines.get(flow)
+        if line is None:
+            line = self._lines[flow] = self._behind(gone)
+        piece = self._pieces[flow] = next(line, [])
+        return piece
 
     def close(self) -> None:
         """Nobody can take one of this shape now."""
@@ -108,7 +131,7 @@ class Stream:
 
     def _fill(self) -> None:
         """One of the ready order has fallen behind: so those that may be before it now have to be known as well."""
-        while self._last is not None and self._last_rank < self._heap[0][0]:
+        while self._last is not None and self._heap and self._last_rank < self._heap[0][0]:
             self._next()
 
     def _next(self) -> None:
@@ -175,7 +198,7 @@ class Lane:
         """Nobody has looked into it."""
         return self._entrants is None and self.after is None
 
-    def next(self) -> tuple[TaskRow, Entrants] | None:
+    def next(self) -> tuple[Queued, Entrants] | None:
         """It is taken by `turned`, left where it is by `pass_over` or `skip`."""
         if self.room <= 0 or not self._could():
             return None
@@ -198,11 +221,11 @@ class Lane:
         most = self.queue.settings.limit_per_worker
         if most is None:
             return entrants
-        name = self.queue.name
-        free = [bid for bid in entrants.bids if self.holds.live(tally.LIVE_WORKER, name, bid.name) < most]
+        live = self.holds.counts(tally.LIVE_WORKER, self.queue.name)
+        free = [bid for bid in entrants.bids if live[bid.name] < most]
         return entrants if len(free) == len(entrants.bids) else entrants._replace(bids=free)
 
-    def turned(self, task: TaskRow, workers: Sequence[str]) -> None:
+    def turned(self, task: Queued, workers: Sequence[str]) -> None:
         """Those have it now."""
         self.room -= len(workers)
         for worker in workers:
@@ -232,7 +255,7 @@ class HeadLane(Lane):
 
 def ready(
     db: sqlite3.Connection, queue: QueueView, shape: int, holds: Holds, after: Place | None = None
-) -> Iterator[TaskRow]:
+) -> Iterator[Queued]:
     """The ready order from the table, in pieces; all of it, or what comes after a place."""
     looked_at, size = 0, 4
     while looked_at < LOOKED_AT_MAX:
@@ -245,29 +268,29 @@ def ready(
         looked_at, size = looked_at + len(rows), min(4 * size, PIECE_MAX)
 
 
-def behind(db: sqlite3.Connection, first: TaskRow) -> Iterator[TaskRow]:
-    """Those that stand behind a task in its line."""
+def behind(db: sqlite3.Connection, first: Queued) -> Iterator[list[Queued]]:
+    """Those that stand behind a task in its line, in pieces, each turned round."""
     after: Place = (first.turn, first.seq)
     size = 4
     while True:
         rows = market.line_tasks(db, first, limit=size, after=after)
-        yield from rows
+        yield rows[::-1]
         if len(rows) < size:
             return
         after, size = (rows[-1].turn, rows[-1].seq), min(4 * size, PIECE_MAX)
 
 
-def alone(_: TaskRow) -> Iterator[TaskRow]:
+def alone(_: Queued) -> Iterator[list[Queued]]:
     return iter(())
 
 
-def by_key(rows: Iterable[TaskRow], holds: Holds) -> Iterator[TaskRow]:
+def by_key(rows: Iterable[Queued], holds: Holds) -> Iterator[Queued]:
     """Tasks with bids of a queue that is fair by key: they stand in no lines, and are few."""
-    flows: defaultdict[str, deque[TaskRow]] = defaultdict(deque)
+    keys: defaultdict[str, deque[Queued]] = defaultdict(deque)
     for row in rows:
-        flows[row.key or ""].append(row)
-    while flows:
-        key = min(flows, key=lambda each: (holds.start_tag(flows[each][0]), flows[each][0].seq))
-        yield flows[key].popleft()
-        if not flows[key]:
-            del flows[key]
+        keys[row.key or ""].append(row)
+    while keys:
+        key = min(keys, key=lambda each: (holds.start_tag(keys[each][0]), keys[each][0].seq))
+        yield keys[key].popleft()
+        if not keys[key]:
+            del keys[key]

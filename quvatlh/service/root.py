@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 
 from quvatlh.core.disciplines.htb import Lender, Tree
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 from quvatlh.service.holds import Holds, Lot
 from quvatlh.service.lanes import Lane
@@ -74,7 +74,7 @@ class Root:
             lane.room -= len(lot.tasks)
             lane.holds.took_lot(lot)
 
-    def took(self, lane: Lane, task: TaskRow, times: int) -> None:
+    def took(self, lane: Lane, task: Queued, times: int) -> None:
         """The workers have it in their hands."""
         self._changed()
         for _ in range(times):

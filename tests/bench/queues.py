@@ -6,7 +6,8 @@ shares      three flows of weights 1, 2, 3 that always wait, eight slots: the er
 noisy       one tenant with 100,000 tasks, nine with 100 each, eight slots of 10 ms a task: how long the nine wait, in
             virtual time, under fifo and under sfq
 held        10,000 tasks in front that a limit holds up: what a round of the market costs beside an empty queue
-native      `true` as a task on one node, all that there is: a plain queue and one with every limit and sfq, in turns
+native      `true` as a task on one node, all that there is: a plain queue and one with every limit and sfq, in turns;
+            `node_us` is the processor time of the node itself for each, its executor's not counted
 calls       the same with a Python function that does nothing
 """
 
@@ -26,7 +27,7 @@ from quvatlh.core import commands as c
 from quvatlh.core.commands import QueueChanges
 from quvatlh.core.limits import ADD_TASKS_MAX
 from quvatlh.core.model import Rate, TaskSpec, Work, WorkerFacts
-from quvatlh.core.rows import TaskRow
+from quvatlh.core.rows import Queued
 from quvatlh.core.views import WorkerView
 from quvatlh.service.bids import Bid
 from quvatlh.service.field import Field
@@ -37,7 +38,7 @@ from quvatlh.service.state import State
 from tests.bench import report
 from tests.bench.load import loaded
 from tests.bench.market import TRUE, opened
-from tests.cluster.daemons import TOKEN
+from tests.cluster.daemons import TOKEN, Daemon
 from tests.core.table import Table
 from tests.support.wire import Wire, head
 
@@ -90,11 +91,11 @@ class Master:
             part = specs[start : start + ADD_TASKS_MAX]
             self.table.do(c.Add(tuple(c.NewTask(f"t{first + start + n}", spec) for n, spec in enumerate(part))))
 
-    def choose(self, slots: int) -> list[TaskRow]:
+    def choose(self, slots: int) -> list[Queued]:
         """As the auction does it in a round."""
         bid = Bid(self._view, SESSION, slots, 0)
         root = self.field.root([bid], [], frozenset(), self.table.now, lambda _: None)
-        chosen: list[TaskRow] = []
+        chosen: list[Queued] = []
         while bid.free and (lane := root.next()) is not None:
             found = lane.next()
             if found is None:
@@ -107,16 +108,16 @@ class Master:
             chosen.append(task)
         return chosen
 
-    def award(self, chosen: Sequence[TaskRow]) -> list[int]:
+    def award(self, chosen: Sequence[Queued]) -> list[int]:
         told = self.table.do(c.Awards(tuple(c.Award(each.seq, WORKER, SESSION) for each in chosen)))
         assert not told.refused, told
         return list(told.tokens)
 
-    def finish(self, chosen: Sequence[TaskRow], tokens: Sequence[int]) -> None:
+    def finish(self, chosen: Sequence[Queued], tokens: Sequence[int]) -> None:
         ends = tuple(c.End(token, row.seq, 0, self.table.now) for row, token in zip(chosen, tokens, strict=True))
         self.table.do(c.Finish(SESSION, ends))
 
-    def served(self, slots: int) -> Iterator[list[TaskRow]]:
+    def served(self, slots: int) -> Iterator[list[Queued]]:
         """Round after round, each task in its slot until the next one."""
         while chosen := self.choose(slots):
             tokens = self.award(chosen)
@@ -259,18 +260,25 @@ async def whole(rows: report.Rows, rounds: int, directory: Path, words: str, tas
     settings = {**LIMITED, "rate": "1000000/s"}
     del settings["key_weights"]
     rates: dict[str, list[float]] = {"plain": [], "limited": []}
-    async with opened(directory, 1) as (nodes, _):
-        await _put(nodes.nodes[0].place.client, "/v1/queues/limited", settings)
+    costs: dict[str, list[float]] = {"plain": [], "limited": []}
+    async with opened(directory, 1) as (nodes, door):
+        await door.close()
+        node = nodes.nodes[0]
+        assert isinstance(node, Daemon)
+        await _put(node.place.client, "/v1/queues/limited", settings)
         for turn in range(rounds + 1):
             for what, rate in rates.items():
+                before_s = node.cpu_s()
                 given = {"task": {**task, "key": f"k{turn % 10}"}, "count": count, "queue": what}
-                found = await loaded("runs", nodes.nodes[0].place.client, TOKEN, **given)
+                found = await loaded("runs", node.place.client, TOKEN, **given)
                 if turn:
                     rate.append(count / found["seconds"])
+                    costs[what].append((node.cpu_s() - before_s) / count * 1e6)
     plain, limited = (statistics.median(rates[what]) for what in ("plain", "limited"))
+    plain_us, limited_us = (statistics.median(costs[what]) for what in ("plain", "limited"))
     ratios = [b / a for a, b in zip(rates["plain"], rates["limited"], strict=True)]
-    rows.add(f"{words}, 1 node, plain queue", per_s=plain)
-    rows.add("  with every limit and sfq", per_s=limited, ratio=statistics.median(ratios))
+    rows.add(f"{words}, 1 node, plain queue", per_s=plain, node_us=plain_us)
+    rows.add("  with every limit and sfq", per_s=limited, node_us=limited_us, ratio=statistics.median(ratios))
 
 
 async def _put(address: str, path: str, body: Any) -> None:

@@ -114,11 +114,19 @@ def _insert(
     flow = _flow(spec, queue, task.id)
     ready = 0 if later else VISIBLE
     turn, plain = 0, False
+    short = not later and unique is None and _is_short(task, spec)
     if flow is not None:
         turn = rank
         if not later:
-            ready, rank = _join_line(unit, task, Line(flow, spec.queue, shape), (seq, rank))
-    elif not later and unique is None and _is_plain(task, spec):
+            named = (spec.group, spec.name or task.id, spec.limit)
+            ready, rank = unit.lines.join(Line(flow, spec.queue, shape), (seq, turn), spec.key, named)
+        if short:
+            unit.new_lined_tasks.append(
+                (seq, task.id, chosen, once, spec.group, spec.name, spec.queue, spec.priority, spec.key, spec.limit, shape,
+                 spec.slots, now, ready, rank, kept_text, spec.cost, flow, turn)
+            )  # fmt: skip
+            plain = True
+    elif short and spec.limit is None and spec.cost == 1:
         unit.new_plain_tasks.append(
             (seq, task.id, chosen, once, spec.group, spec.name or "", spec.queue, spec.priority, spec.key or "", shape,
              spec.slots, now, rank, kept_text)
@@ -151,26 +159,10 @@ def _flow(spec: TaskSpec, queue: QueueState, task_id: str) -> str | None:
     return flow_of(queue.settings, spec.key, spec.group, spec.name or task_id, spec.limit)
 
 
-def _join_line(unit: Unit, task: NewTask, line: Line, place: tuple[int, int]) -> tuple[int, int]:
-    """Whether it is seen at once, and its rank."""
-    (seq, turn), spec = place, task.spec
-    unit.lines.touch(line)
-    unit.lines.count_new(line, spec.group, spec.name or task.id)
-    if unit.lines.opens(line, seq, spec.key, (spec.group, spec.name or task.id, spec.limit)):
-        return VISIBLE, unit.lines.rank(line.queue, turn, spec.key)
-    return BEHIND, turn
-
-
-def _is_plain(task: NewTask, spec: TaskSpec) -> bool:
-    """Of a task that may be awarded now: whether INSERT_PLAIN_TASK says all there is to say."""
-    return (
-        spec.kind == "job"
-        and spec.limit is None
-        and task.expires_ms is None
-        and spec.keep_ms is None
-        and spec.lease_ms is None
-        and spec.cost == 1
-    )
+def _is_short(task: NewTask, spec: TaskSpec) -> bool:
+    """Of a task that may be awarded now: whether INSERT_LINED_TASK says all there is to say; INSERT_PLAIN_TASK, where it has
+    neither line nor limit nor price."""
+    return spec.kind == "job" and task.expires_ms is None and spec.keep_ms is None and spec.lease_ms is None
 
 
 def _shape_id(unit: Unit, spec: TaskSpec) -> int:

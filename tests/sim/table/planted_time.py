@@ -16,6 +16,7 @@ from quvatlh.core.queries import action_id
 from quvatlh.core.rows import LiveRow
 from quvatlh.core.verbs import schedules
 from quvatlh.service.cron import Cron
+from quvatlh.service.presence import Presence
 from quvatlh.service.pullasks import Heard, Report, Reports
 from quvatlh.service.pullreports import PullReports
 from quvatlh.service.pulls import Pulls
@@ -104,3 +105,15 @@ def claim_asked_again_not_renewed() -> Planted:
         return tuple(row.token for row in rows)
 
     return patch.object(Pulls, "_renewed", renewed)
+
+
+@fault
+def renewal_of_a_pulled_action_after_its_proposed_loss() -> Planted:
+    """One that comes before the loss is decided is answered well, and the action is another's in a moment."""
+
+    def renew(self: Presence, action: LiveRow, arrived: float) -> bool:
+        self._condemned.pop(action.token, None)
+        return real(self, action, arrived)
+
+    real = Presence.renew
+    return patch.object(Presence, "renew", renew)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -35,6 +35,10 @@ PROMISED: Final = 0.99
 """Of a lease: clocks differ in speed."""
 TOO_LATE_S: Final = (0.2, 0.5)
 """About when the master, who waits a little longer, takes it for lost."""
+STUCK_CHANCE: Final = 0.15
+WATCHED_S: Final = 1.0
+WATCH_S: Final = 0.001
+"""A write that is synced takes longer."""
 STEP_S: Final = 0.03
 PAUSE_S: Final = 0.1
 SLOW: Final = 0.9
@@ -57,6 +61,8 @@ class Held:
     renewed: float
     """When the last renewal that was answered was sent."""
     due: float
+    is_stuck: bool = False
+    """Its worker neither renews nor ends it, as one that hangs."""
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -168,7 +174,11 @@ class Puller:
         if box is None or box.node is None:
             return None
         node, fate = box.node, self._rng.random()
-        job = node.pool.claim(Call(SOMEBODY, self._rng.choice([500, 2000]), False, key), wanted)
+        call = Call(SOMEBODY, self._rng.choice([500, 2000]), False, key)
+
+        def job() -> Coroutine[Any, Any, Pulled]:
+            return node.pool.claim(call, wanted)
+
         if fate < self._lost_chance / 3:
             await self._hang_up(box, job)
             return None
@@ -181,7 +191,7 @@ class Puller:
             return None
         return None if fate < self._lost_chance else pulled
 
-    async def _hang_up(self, box: TableBox, job: Coroutine[Any, Any, Any]) -> None:
+    async def _hang_up(self, box: TableBox, job: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         task = box.serve(_told(job))
         await asyncio.wait([task], timeout=self._rng.uniform(0.0, 0.3))
         if not box.dead:
@@ -202,7 +212,10 @@ class Puller:
         running = self._ground.begin(spec, self.process)
         self._ground.promise(spec.fence, self._loop.now_s - (self._clock.boot() - sent) + (until - sent) * PROMISED)
         due = self._clock.boot() + run_s
-        held = self._held[spec.id] = Held(running, script, task["attempts"], action["lease_ms"], until, sent, due)
+        stuck = not self._ground.in_a_hurry and self._rng.random() < STUCK_CHANCE
+        held = self._held[spec.id] = Held(
+            running, script, task["attempts"], action["lease_ms"], until, sent, due, stuck
+        )
         self._pulls.taken += 1
         self._watch(held)
 
@@ -221,23 +234,36 @@ class Puller:
         over = [each for each in self._held.values() if each.running.ended_s is not None or each.until <= now]
         for each in over:
             await self._let_go(each)
-        for each in [each for each in self._held.values() if each.due <= now < each.until]:
+        for each in [each for each in self._held.values() if each.due <= now < each.until and not each.is_stuck]:
             await self._end(each)
-        stale = [each for each in self._held.values() if each.renewed + each.lease_ms / 1000 * RENEW < now]
+        ours = [each for each in self._held.values() if not each.is_stuck]
+        stale = [each for each in ours if each.renewed + each.lease_ms / 1000 * RENEW < now]
         if stale:
             await self._renew(stale)
         await asyncio.sleep(STEP_S)
 
     async def _let_go(self, held: Held) -> None:
-        """Its lease is over. Some ask all the same whether it is, or say what became of it."""
+        """Its lease is over. Some ask all the same whether it is, or say what became of it; and some just as the master has
+        proposed that it is lost, which only this world can see."""
         self._drop(held, well=False)
         if self._rng.random() < 0.4:
             await asyncio.sleep(self._rng.uniform(*TOO_LATE_S))
             await self._renew([held])
+        elif self._rng.random() < 0.7 and (box := await self._proposing(held.running.spec.fence)) is not None:
+            await self._renew([held], box)
         if self._rng.random() < 0.4:
             codes = await self._report("fail", [held])
             if codes is not None:
                 self._check_end(held, codes[0])
+
+    async def _proposing(self, token: int) -> TableBox | None:
+        """The node whose loss of this action is under way; None: nobody's was in time."""
+        for _ in range(round(WATCHED_S / WATCH_S)):
+            for box in self._cluster.boxes:
+                if box.node is not None and not box.dead and token in box.node.presence._condemned:
+                    return box
+            await asyncio.sleep(WATCH_S)
+        return None
 
     async def _end(self, held: Held) -> None:
         """Until it is answered, or its time is over and it is another's."""
@@ -273,10 +299,10 @@ class Puller:
             raise Violation(f"{spec.task_id} succeeded under token {spec.fence}, which was called stale")
         self._pulls.stale += bool(code)
 
-    async def _renew(self, held: list[Held]) -> None:
+    async def _renew(self, held: list[Held], box: TableBox | None = None) -> None:
         sent, sent_s = self._clock.boot(), self._loop.now_s
         verb: Verb = "renew" if self._rng.random() < 0.8 else "progress"
-        codes = await self._report(verb, held)
+        codes = await self._report(verb, held, box)
         for each, code in zip(held, codes or (), strict=False):
             if not code:
                 self._ground.promise(each.running.spec.fence, sent_s + each.lease_ms / 1000 * PROMISED)
@@ -292,13 +318,16 @@ class Puller:
                 each.renewed = sent
                 self._pulls.renewed += 1
 
-    async def _report(self, verb: Verb, held: list[Held]) -> list[str] | None:
-        """A code for each; None: nobody knows."""
-        box = some_box(self._cluster, self._rng)
+    async def _report(self, verb: Verb, held: list[Held], box: TableBox | None = None) -> list[str] | None:
+        """A code for each; None: nobody knows. Of some node, or this one."""
+        box = box or some_box(self._cluster, self._rng)
         if box is None or box.node is None:
             return None
-        deadline_ms = self._rng.choice([200, 1000])
-        job = box.node.pool.report(Call(SOMEBODY, deadline_ms), verb, [each.report for each in held])
+        node, deadline_ms = box.node, self._rng.choice([200, 1000])
+
+        def job() -> Coroutine[Any, Any, Sequence[str]]:
+            return node.pool.report(Call(SOMEBODY, deadline_ms), verb, [each.report for each in held])
+
         try:
             return list(await self._ask(box, job, deadline_ms / 1000))
         except Rejected as error:
@@ -306,7 +335,7 @@ class Puller:
         except Problem:
             return None
 
-    async def _ask(self, box: TableBox, job: Coroutine[Any, Any, T], deadline_s: float) -> T:
+    async def _ask(self, box: TableBox, job: Callable[[], Coroutine[Any, Any, T]], deadline_s: float) -> T:
         """Nobody may be left to hear the answer, where the worker dies."""
         answer = await asked(self._cluster, box, _told(job), deadline_s)
         if isinstance(answer, Broken):
@@ -316,8 +345,9 @@ class Puller:
         return answer
 
 
-async def _told(job: Coroutine[Any, Any, T]) -> T | Problem:
+async def _told(job: Callable[[], Coroutine[Any, Any, T]]) -> T | Problem:
+    """A task that is cancelled before its first step runs nothing, and so must not have been given what has to be awaited."""
     try:
-        return await job
+        return await job()
     except Problem as error:
         return error
