@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -61,8 +62,11 @@ def change(node: Program, method: str, path: str, body: object) -> Any:
         "Content-Type": "application/json",
     }
     request = urllib.request.Request(node.url + path, json.dumps(body).encode(), headers, method=method)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as problem:
+        raise AssertionError(f"{method} {path}: {problem.code} {problem.read().decode()}") from problem
 
 
 def settle(node: Program, within_s: float = 90.0) -> None:
