@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from quvatlh.core import limits, tally
 from quvatlh.core.disciplines import BUILT_IN, FAIR
 from quvatlh.core.model import QueueSettings
+from quvatlh.core.rows import json_list
 
 if TYPE_CHECKING:
     from quvatlh.core.rows import Candidate, TaskRow
@@ -34,6 +35,10 @@ _END: Final = "\x1f"
 _FIRST: Final = """
 SELECT seq, ready, rank, turn, key, grp, name, id, lim FROM task
 WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? ORDER BY turn, seq LIMIT 1"""
+_FIRSTS: Final = """
+SELECT wanted.value, task.seq, ready, rank, turn, task.key, grp, name, task.id, lim
+FROM json_each(?) wanted JOIN task ON task.seq = (
+    SELECT seq FROM task WHERE ready > 0 AND flow = wanted.value AND queue = ? AND shape = ? ORDER BY turn, seq LIMIT 1)"""
 _SHAPES: Final = (
     "SELECT shape FROM task WHERE ready > 0 AND queue = ? AND flow = ? AND shape > ? ORDER BY shape LIMIT 1"
 )
@@ -201,8 +206,9 @@ class Lines:
         self._first_of_new.clear()
         self._named.clear()
         self._any_named = None
+        firsts = self._firsts(lines)
         for line, before in lines.items():
-            first = self._first(line)
+            first = firsts.get(line)
             wanted = first is not None and self.may_start(line, first)
             if before is not None and not (wanted and first is not None and first.seq == before):
                 self._hide(line, before)
@@ -237,6 +243,20 @@ class Lines:
     def _first(self, line: Line) -> First | None:
         row = self._db.execute(_FIRST, line).fetchone()
         return None if row is None else First(*row)
+
+    def _firsts(self, lines: Collection[Line]) -> dict[Line, First]:
+        """Of many lines of a queue and shape at once: a statement costs more than a line."""
+        alike: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        found: dict[Line, First] = {}
+        for line in lines:
+            if "\0" not in line.flow:
+                alike[line.queue, line.shape].append(line.flow)
+            elif (first := self._first(line)) is not None:  # SQLite ends a text of JSON there
+                found[line] = first
+        for (queue, shape), several in alike.items():
+            for flow, *columns in self._db.execute(_FIRSTS, (json_list(several), queue, shape)):
+                found[Line(flow, queue, shape)] = First(*columns)
+        return found
 
     def may_start(self, line: Line, first: First) -> bool:
         settings = self._unit.queue(line.queue).settings

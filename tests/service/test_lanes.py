@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.core.commands import QueueChanges
 from quvatlh.core.model import HtbClass, Rate, TaskSpec, Work
+from quvatlh.core.results import Answer, Awarded
+from quvatlh.service.auction import Auction
 from quvatlh.service.pool import Turn
 from tests.service.bidding import POLICY, offer, ready
 from tests.service.stand import Stand, asked, one, two
@@ -246,3 +251,29 @@ async def test_a_limit_that_is_lowered_starts_nothing_until_below(tmp_path: Path
         stand.end("a3")
         await stand.until(lambda: "t6" in live(stand))
         assert len(live(stand)) == 4
+
+
+async def test_a_round_gives_out_no_more_of_a_key_or_to_a_worker_than_their_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused by apply was proposed in vain, and is looked at again only when something has ended."""
+    refused: list[dict[int, str]] = []
+    real = Auction._refused
+
+    def watched(self: Auction, awards: Sequence[c.Award], answer: Answer) -> None:
+        if isinstance(answer, Awarded):
+            refused.append(dict(answer.refused))
+        real(self, awards, answer)
+
+    monkeypatch.setattr(Auction, "_refused", watched)
+    async with one(tmp_path, slots=8) as stand:
+        await ready(stand)
+        await put(stand, discipline="sfq", limit_per_key=2)
+        await put(stand, "other", limit_per_worker=2)
+        await fill(stand, [f"a{n}" for n in range(6)], key="a")
+        await fill(stand, [f"o{n}" for n in range(6)], queue="other")
+        await stand.until(lambda: len(live(stand)) == 4)
+        await quiet(stand)
+        assert sorted(name[0] for name in live(stand)) == ["a", "a", "o", "o"]
+        assert refused
+        assert not any(refused)

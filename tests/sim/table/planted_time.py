@@ -1,7 +1,7 @@
 """Faults on purpose in what keeps schedules, and in what pull workers are promised; see planted.py.
 
-Seeds that find them, of 20 virtual seconds: 5 both of slots after a failover, 4 what is late, 1 overlap, 6 a claim asked
-again, 720390198 a stale token.
+Seeds that find them, of 20 virtual seconds: 5 both of slots after a failover, 4 what is late, 1 overlap, 13 a renewal
+after a proposed loss. (What pull workers do has changed since a claim asked again and a stale token were found.)
 """
 
 from __future__ import annotations
