@@ -21,7 +21,7 @@ from quvatlh.core.lines import VISIBLE, Line, flows
 from quvatlh.core.results import Awarded
 from quvatlh.core.rows import Candidate, TaskRow, json_list
 from quvatlh.core.transitions import TASK
-from quvatlh.core.turns import QUEUES, lent_by, of_class
+from quvatlh.core.turns import QUEUES, Tags, lent_by, of_class
 from quvatlh.core.unit import Unit
 
 Task = Candidate | TaskRow
@@ -76,9 +76,11 @@ class _Known(NamedTuple):
     state: QueueState
     is_free: bool
     """It holds nothing up: neither pause, limit, rate nor class."""
-    counts_late: bool
-    """Nothing that is decided here reads how many of its actions are live."""
     lease_ms: int
+    tags: Tags | None
+    """Of its flows, where it is fair by key."""
+    live: dict[tuple[str, str], int]
+    """By scope of the tally and worker or key: those of its counters that were asked for, as they are now."""
 
 
 class _Count(NamedTuple):
@@ -136,7 +138,7 @@ class _Batch:
         if queue.is_free:
             return self._holder_refusal(task)
         return (
-            _queue_refusal(unit, queue.state, task, each.worker)
+            self._queue_refusal(queue, task, each.worker)
             or self._holder_refusal(task)
             or self._lender(queue.state, task)
         )
@@ -146,12 +148,34 @@ class _Batch:
         if known is None:
             state = self._unit.queue(name)
             its = state.settings
-            limits_ = (its.limit, its.limit_per_worker, its.limit_per_key)
-            counts_late = limits_ == (None, None, None)
-            is_free = counts_late and not its.paused and its.rate is None and its.class_ is None
+            holds_up = (its.limit, its.limit_per_worker, its.limit_per_key, its.rate, its.class_)
+            is_free = not its.paused and all(each is None for each in holds_up)
             lease_ms = its.lease_ms or limits.LEASE_MS_DEFAULT
-            known = self._queues[name] = _Known(state, is_free, counts_late, lease_ms)
+            tags = self._unit.turns.of(flows(name)) if its.discipline == FAIR else None
+            known = self._queues[name] = _Known(state, is_free, lease_ms, tags, {})
         return known
+
+    def _queue_refusal(self, queue: _Known, task: Task, worker: str) -> str | None:
+        state = queue.state
+        settings, live = state.settings, self._live
+        if settings.paused:
+            return "paused"
+        if settings.limit is not None and live(queue, tally.LIVE, "") >= settings.limit:
+            return "queue_limit"
+        most = settings.limit_per_worker
+        if most is not None and live(queue, tally.LIVE_WORKER, worker) >= most:
+            return "worker_limit"
+        most = settings.limit_per_key
+        if most is not None and task.key is not None and live(queue, tally.LIVE_KEY, task.key) >= most:
+            return "key_limit"
+        return None if state.may_start(self._unit.now) else "rate"
+
+    def _live(self, queue: _Known, scope: str, b: str) -> int:
+        found = queue.live.get((scope, b))
+        if found is None:
+            self._count()
+            found = queue.live[scope, b] = self._unit.tally.get(scope, queue.state.name, b)
+        return found
 
     def _lender(self, queue: QueueState, task: Task) -> str | None:
         """Whether the class of the queue, or one above it, lends for a start."""
@@ -215,11 +239,15 @@ class _Batch:
         lease_ms = each.lease_ms or task.lease_ms or queue.lease_ms
         if isinstance(task, Candidate):
             since = task.since
-            self._claim(task, token, each, lease_ms, queue)
+            self._claim(task, token, each, lease_ms)
         else:
             since = task.created_at if task.at is None else task.at
             self._claim_long(task, token, each, lease_ms)
-        self._charge(queue.state, task)
+        if queue.live:
+            for counter in ((tally.LIVE, ""), (tally.LIVE_WORKER, each.worker), (tally.LIVE_KEY, task.key or "")):
+                if counter in queue.live:
+                    queue.live[counter] += 1
+        self._charge(queue, task)
         more = {"attempt": task.attempts, "lease_ms": lease_ms}
         if task.attempts == 1:
             more["waited_ms"] = unit.now - since
@@ -232,7 +260,7 @@ class _Batch:
         )  # fmt: skip
         return token
 
-    def _claim(self, task: Candidate, token: int, each: Award, lease_ms: int, queue: _Known) -> None:
+    def _claim(self, task: Candidate, token: int, each: Award, lease_ms: int) -> None:
         """The short way: written together."""
         unit, name, visible = self._unit, task.counted_name, task.ready == VISIBLE
         if task.flow is not None:
@@ -244,7 +272,7 @@ class _Batch:
         elif task.lim is not None:
             self._unlimited.discard((task.grp, name))
         counted = (task.queue, task.shape, visible, each.worker, task.key, task.grp, name, task.lim)
-        if queue.counts_late and task.lim is None:
+        if task.lim is None:
             self._counts[counted] += 1
         else:
             self._count_alike(_Count(*counted), 1)
@@ -287,14 +315,15 @@ class _Batch:
             add(tally.READY, each.queue, each.shape, -n)
         self._unit.count_action(each, n)
 
-    def _charge(self, queue: QueueState, task: Task) -> None:
+    def _charge(self, known: _Known, task: Task) -> None:
         """The start counts for its flow, its queue, its class and its rate."""
-        settings, turns, classes = queue.settings, self._unit.turns, self._unit.classes
+        queue, turns, classes = known.state, self._unit.turns, self._unit.classes
+        settings = queue.settings
         if settings.rate is not None:
             queue.take()
-        if settings.discipline == FAIR:
+        if known.tags is not None:
             key = task.key or ""
-            turns.serve(flows(queue.name), key, task.cost, settings.key_weights.get(key, 1))
+            known.tags.serve(key, task.cost, settings.key_weights.get(key, 1))
         if settings.class_ is None:
             turn = (queue.name, task.cost, settings.weight)
             if turn != self._turn:
@@ -339,26 +368,6 @@ class _Batch:
         self._long.clear()
         self._short.clear()
         self._unnamed.clear()
-
-
-def _queue_refusal(unit: Unit, queue: QueueState, task: Task, worker: str) -> str | None:
-    settings, get = queue.settings, unit.tally.get
-    if settings.paused:
-        return "paused"
-    if settings.limit is not None and get(tally.LIVE, queue.name, "") >= settings.limit:
-        return "queue_limit"
-    if (
-        settings.limit_per_worker is not None
-        and get(tally.LIVE_WORKER, queue.name, worker) >= settings.limit_per_worker
-    ):
-        return "worker_limit"
-    if (
-        settings.limit_per_key is not None
-        and task.key is not None
-        and get(tally.LIVE_KEY, queue.name, task.key) >= settings.limit_per_key
-    ):
-        return "key_limit"
-    return None if queue.may_start(unit.now) else "rate"
 
 
 def _unpin(unit: Unit, task: TaskRow) -> None:
