@@ -35,7 +35,7 @@ from tests.cluster.daemons import TOKEN, Daemon, daemons
 from tests.cluster.node import ROOT
 
 PARTS: Final = ("rate", "idle")
-COUNT: Final = 20_000
+COUNT: Final = 60_000
 WARM: Final = 400
 LOT: Final = 100
 """Those that send do so in parts of this."""
