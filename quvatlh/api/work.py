@@ -155,15 +155,15 @@ def _is_plain_call(given: Any) -> bool:
     if type(given) is not dict or not given.keys() <= _CALL_PARTS or given.get("kwargs", _NOTHING) != _NOTHING:
         return False
     target, args = given.get("python"), given.get("args", [])
-    if type(target) is not str or not _is_target(target):
+    if type(target) is not str or len(target) > CALL_CHARS_MAX or not _is_target(target):
         return False
     return type(args) is list and (not args or (len(args) <= 64 and len(encode(args)) < _FEW_BYTES))
 
 
 @lru_cache(maxsize=1024)
 def _is_target(name: str) -> bool:
-    """Programs name the same few functions again and again."""
-    return len(name) <= CALL_CHARS_MAX and _TARGET.fullmatch(name) is not None
+    """Programs name the same few functions again and again. Of one that is not too long: names are kept."""
+    return _TARGET.fullmatch(name) is not None
 
 
 def _read(source: str) -> Any:

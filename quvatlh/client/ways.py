@@ -6,12 +6,15 @@ would cost more than all else that is done for it.
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-_LOCK: Final = threading.Lock()
+_LOCK: Final = threading.RLock()
 """Of all ways: held for a few lines, never while anybody is told."""
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+"""A child has no thread that could let go of it."""
 
 
 class Written(NamedTuple):

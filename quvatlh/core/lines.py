@@ -12,7 +12,6 @@ Which one is visible follows from the tables alone: `refill` makes it so for eve
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -152,24 +151,20 @@ class Lines:
                 self._unit.turns.know(flows(queue), {key or "" for key in several})
 
     def name_changes(self, group: str, name: str) -> None:
-        """Other live actions count for a name. (Of keys, `refill` finds it out by the counters.)"""
+        """Other live actions count for a name."""
         self._touch_named(_names(group, name))
 
-    def _touch_changed_keys(self) -> None:
-        """Lines of keys that have become full, or are not full any more. What stands in the others is as it was."""
-        changed: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for queue, key, n in self._unit.tally.changes(tally.LIVE_KEY):
-            changed[queue][str(key)] = n
-        for queue, keys in changed.items():
-            state = self._unit.queues.get(queue)
-            most = None if state is None or not by_flow(state.settings) else state.settings.limit_per_key
-            if most is None:
-                continue
-            self._unit.tally.know(tally.LIVE_KEY, queue, keys)
-            for key, n in keys.items():
-                live = self._unit.tally.get(tally.LIVE_KEY, queue, key)
-                if (live >= most) != (live - n >= most):
-                    self.touch_key(queue, key)
+    def key_changes(self, queue: str, key: str, n: int) -> None:
+        """So many live actions more count for a key, or less: have been counted. Only those matter that make it full, or not
+        full any more; also where the same entry takes that back, since whoever is first of a touched line gets its place
+        anew."""
+        state = self._unit.queues.get(queue)
+        most = None if state is None else state.settings.limit_per_key
+        if state is None or most is None or not by_flow(state.settings):
+            return
+        live = self._unit.tally.get(tally.LIVE_KEY, queue, key)
+        if (live >= most) != (live - n >= most):
+            self.touch_key(queue, key)
 
     def touch_key(self, queue: str, key: str | None) -> None:
         """All lines of a key: one a shape."""
@@ -201,7 +196,6 @@ class Lines:
 
     def refill(self) -> None:
         """The first of every line that was touched is visible if it may start, and nobody else of it."""
-        self._touch_changed_keys()
         lines, self._visible = self._visible, {}
         self._first_of_new.clear()
         self._named.clear()

@@ -72,10 +72,6 @@ class Tally:
             self._sum_up()
         return before + self._changes.get(counter, 0)
 
-    def changes(self, scope: str) -> list[tuple[str, str | int, int]]:
-        """What of a scope is another than in the table, and by how much."""
-        return [(a, b, n) for (of, a, b), n in self._changes.items() if of == scope and n]
-
     def know(self, scope: str, a: str, several: Collection[str]) -> None:
         """Read what will be asked for, at once."""
         missing = [b for b in several if (scope, a, b) not in self._before]

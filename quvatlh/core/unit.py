@@ -287,6 +287,7 @@ class Unit:
         self.tally.add(tally.LIVE_WORKER, action.queue, action.worker, n)
         if action.key is not None:
             self.tally.add(tally.LIVE_KEY, action.queue, action.key, n)
+            self.lines.key_changes(action.queue, action.key, n)
         if action.name is not None:
             self.names.add(action.grp, action.name, action.lim, n)
             self.lines.name_changes(action.grp, action.name)

@@ -220,14 +220,14 @@ class ThreadLane:
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._closed = False
+        self._is_closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     async def run(self, job: Callable[[], T]) -> T:
         """A third less of a way there and back than an executor's, whose futures are made for many threads."""
-        if self._closed:
-            raise RuntimeError("the lane is closed: it takes no more")
+        if self._is_closed:
+            raise RuntimeError("nothing is done here any more")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -248,13 +248,14 @@ class ThreadLane:
 
     def close(self) -> None:
         """Waits for the jobs that were given."""
-        self._closed = True
+        self._is_closed = True
         self._jobs.put(None)
         self._thread.join()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # it may hold megabytes, and the next one may be long in coming
 
 
 def _done(answer: asyncio.Future[T], result: T) -> None:

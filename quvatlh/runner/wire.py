@@ -98,9 +98,13 @@ class Link(asyncio.Protocol):
             self._unpacker.feed(data)
             for message in self._unpacker:
                 self.heard(self, message)
-            self.on_read()
         except (msgpack.UnpackException, msgpack.BufferFull, msgspec.MsgspecError, ValueError):
             self.cut()
+        try:
+            self.on_read()
+        except Exception as error:  # noqa: BLE001 - nothing that came here: raised, it would end the connection
+            words = "what came from the other side could not be begun together"
+            self._loop.call_exception_handler({"message": words, "exception": error})
 
     def pause_writing(self) -> None:
         self.is_slow = True

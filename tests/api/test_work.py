@@ -152,3 +152,10 @@ def test_a_call_that_is_taken_without_a_look_is_judged_as_by_a_look() -> None:
             for values in product(*(PARTS[name] for name in names)):
                 given = dict(zip(names, values, strict=True))
                 assert judged({**given}, check) == judged({**given}, looked_at), given
+
+
+def test_names_that_are_kept_are_short_ones() -> None:
+    before = api_work._is_target.cache_info().currsize
+    with pytest.raises(ValueError, match=r"must be pkg\.mod:function"):
+        check({"python": "pkg.mod:" + "f" * api_work.CALL_CHARS_MAX})
+    assert api_work._is_target.cache_info().currsize == before

@@ -268,6 +268,17 @@ async def test_a_fork_has_connections_of_its_own() -> None:
     assert len(one.asked) == 2
 
 
+def test_a_fork_finds_nothing_locked_by_a_thread_that_it_has_not() -> None:
+    code = (
+        "import os, threading\nfrom quvatlh.client import ways\nheld, let_go = threading.Event(), threading.Event()\n"
+        "def hold():\n    with ways._LOCK:\n        held.set()\n        let_go.wait(0.2)\n"
+        "threading.Thread(target=hold, daemon=True).start()\nheld.wait()\npid = os.fork()\n"
+        "if not pid:\n    ways.Way().settle(ways.Written('a', False))\n    os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+
+
 def test_a_function_that_workers_cannot_find_is_refused() -> None:
     with pytest.raises(ValueError, match="workers find only functions of a module's top level"):
         App("http://127.0.0.1:1", token="t", deadline_s=0.1).task(lambda: None).enqueue()

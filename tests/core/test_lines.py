@@ -57,6 +57,24 @@ def test_of_a_limited_name_one_is_seen_and_none_while_it_is_full(table: Table) -
     table.check()
 
 
+def test_a_key_that_was_full_within_an_entry_has_its_place_anew(table: Table, tmp_path: Path) -> None:
+    """As it has where that took two entries: nodes of all versions come to the same tables."""
+    (tmp_path / "two").mkdir()
+    with Table(tmp_path / "two") as other:
+        other.worker()
+        for each in (table, other):
+            fair(each, limit_per_key=1)
+            each.add("a", key="k")
+            each.add("b", key="k", tags=("x",))
+        award, end = c.Awards((c.Award(1, "w1", "s-w1"),)), c.Finish("s-w1", (c.End(1, 1, 0, 0, None),))
+        table.entry(c.Item(award), c.Item(end))
+        other.do(award)
+        other.do(end)
+        assert table.state("a") == other.state("a") == "succeeded"
+        assert table.value("b", "rank") == other.value("b", "rank") > 0
+    table.check()
+
+
 def test_a_name_holds_up_its_tasks_in_every_queue_and_of_every_limit(table: Table) -> None:
     table.add("a", name="one", limit=1, queue="q1")
     table.add("b", name="one", limit=2, queue="q2")

@@ -225,6 +225,14 @@ async def test_a_job_that_nobody_waits_for_any_more_is_not_begun() -> None:
     assert done == ["third"]
 
 
+async def test_a_lane_that_is_closed_refuses_instead_of_being_silent() -> None:
+    lane = ThreadLane("log")
+    lane.close()
+    with pytest.raises(RuntimeError, match="any more"):
+        async with asyncio.timeout(10):
+            await lane.run(lambda: None)
+
+
 def test_a_locked_directory_is_refused_until_it_is_let_go(home: str) -> None:
     held = lock_directory(home)
     with pytest.raises(DirectoryInUse, match=f"{home} is in use by process {os.getpid()}: stop that daemon"):

@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from quvatlh import task
 from quvatlh.runner.inside.child import Child
+from quvatlh.runner.inside.streams import Stream
 
 
 @pytest.fixture
@@ -46,3 +48,25 @@ def test_an_async_call_that_is_stopped_as_it_begins_says_so(child: tuple[Child, 
     asyncio.run(begin())
     said = json.loads(os.read(answers, 65536))
     assert (said["type"], said["id"], said["stopped"]) == ("error", "a-1", True)
+
+
+class Broken:
+    """A file whose writer is cancelled in the middle of it."""
+
+    def write(self, _text: str) -> int:
+        raise task.Cancelled
+
+    def flush(self) -> None:
+        raise task.Cancelled
+
+
+@pytest.mark.parametrize("broken_off", [lambda stream: stream.write("half"), lambda stream: stream.flush()])
+def test_what_is_broken_off_leaves_something_to_be_written(
+    broken_off: Callable[[Stream], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(os.devnull, "wb") as nowhere:
+        stream = Stream(nowhere.fileno(), "stdout")
+        monkeypatch.setattr(stream, "_file", Broken())
+        with pytest.raises(task.Cancelled):
+            broken_off(stream)
+        assert stream.is_used

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgpack
+import pytest
 
 from quvatlh.runner import wire
+from quvatlh.runner.pools.runner import PoolRunner
+
+
+class Pool:
+    def __init__(self, hand_out: Callable[[], None]) -> None:
+        self.hand_out = hand_out
 
 
 class Transport(asyncio.Transport):
@@ -61,3 +70,29 @@ async def test_the_end_of_a_read_is_told_once_after_all_that_came_in_it() -> Non
     link.data_received(data[:-2])
     link.data_received(data[-2:])
     assert heard == [("one", 1), ("two", 2), "read", ("three", 3), "read"]
+
+
+@pytest.mark.parametrize("error", [OSError("too many references"), ValueError("of a call")])
+async def test_what_cannot_be_begun_ends_no_connection(error: Exception) -> None:
+    """With it all actions of the worker would end, not that one call."""
+    link, _, heard = connected()
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context["exception"]))
+
+    def begin() -> None:
+        raise error
+
+    link.on_read = begin
+    link.data_received(msgpack.packb(("one", 1)))
+    assert (heard, told) == ([("one", 1)], [error])
+
+
+def test_the_tick_goes_on_where_a_pool_cannot_hand_out() -> None:
+    def hand_out() -> None:
+        raise OSError("full")
+
+    armed: list[bool] = []
+    runner = SimpleNamespace(_dirty={Pool(hand_out): None}, _arm=lambda: armed.append(True))
+    with pytest.raises(OSError, match="full"):
+        PoolRunner.hand_out(cast("PoolRunner", runner))
+    assert armed

@@ -39,9 +39,10 @@ class Stream(io.TextIOBase):
         context: Any = task.running.get()
         shared = None if context is None else getattr(context, "shared", None)
         if shared is None:
-            count = self._file.write(text)
-            self.is_used = True  # after it: a flush by another thread may come between
-            return count
+            try:
+                return self._file.write(text)
+            finally:  # after it, since a flush by another thread may come between; and where it was broken off
+                self.is_used = True
         whole, end, rest = (shared[self._name] + text).rpartition("\n")
         shared[self._name] = rest
         if end:
@@ -50,4 +51,8 @@ class Stream(io.TextIOBase):
 
     def flush(self) -> None:
         self.is_used = self._is_exposed
-        self._file.flush()
+        try:
+            self._file.flush()
+        except BaseException:
+            self.is_used = True
+            raise

@@ -234,9 +234,11 @@ class PoolRunner:
         """What came meanwhile, to the children."""
         if self._dirty:
             dirty, self._dirty = self._dirty, {}
-            for pool in dirty:
-                pool.hand_out()
-            self._arm()
+            try:
+                for pool in dirty:
+                    pool.hand_out()
+            finally:  # who was not reached is looked at by the tick
+                self._arm()
 
     def _rung(self) -> None:
         os.eventfd_read(self.bell)
