@@ -12,6 +12,7 @@ Which one is visible follows from the tables alone: `refill` makes it so for eve
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
