@@ -198,6 +198,14 @@ def nowhen() -> datetime:
     return datetime(2026, 1, 2, tzinfo=Zone())  # type: ignore[abstract]
 
 
+def torn(text: str) -> list[str]:
+    return [text, text.encode().decode("ascii", "surrogateescape")]
+
+
+def wide() -> str:
+    return "\U0001f4a1"
+
+
 def mispacked() -> Packed:
     return Packed("no bytes")  # type: ignore[arg-type]
 
