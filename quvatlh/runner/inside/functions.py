@@ -72,9 +72,8 @@ def formed(value: Any) -> tuple[str, str]:
         return "value", ""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-        if (
-            "\\ud" in text
-        ):  # half a character, as in names of files that are no UTF-8, is nothing that others could read
+        if "\\ud" in text:
+            # Half a character, as in names of files that are no UTF-8, is nothing that others could read.
             json.dumps(value, ensure_ascii=False).encode()
     except Exception as error:  # noqa: BLE001 - a value may be of any make
         data = _packed(value, error)
