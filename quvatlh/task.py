@@ -133,6 +133,8 @@ def in_msgpack(value: Any, why: object) -> bytes:
     """For who runs tasks: a result that has no form in JSON, and `why`, in msgpack, which gives back the value that it was.
     Raises Unfit, also where msgspec, which writes it, is not installed."""
     if isinstance(value, Packed):
+        if type(value.data) is not bytes:
+            raise Unfit(f"what it returned is Packed, and holds no bytes: {type(value.data).__name__}")
         return value.data
     fault = _fault("it", value, 0)
     if fault is not None:

@@ -35,16 +35,20 @@ def _pattern(given: Any) -> str:
 
 
 def _until(given: Any) -> Until:
-    if type(given) is str and "-" in given:
+    if type(given) is str and "-" in given[1:]:
         return Until(at_ms=_TIME.check(given))
     try:
-        return Until(in_ms=_SPAN.check(given))
-    except ValueError:
-        raise ValueError(f"must be {TIME_FORM}, or {DURATION_FORM}") from None
+        in_ms = _SPAN.check(given)
+    except ValueError as error:
+        words = str(error)
+        raise ValueError(f"must be {TIME_FORM}, or {DURATION_FORM}" if DURATION_FORM in words else words) from None
+    if not in_ms:
+        raise ValueError("must be later than now")
+    return Until(in_ms=in_ms)
 
 
 _TIME: Final = time()
-_SPAN: Final = duration(1)
+_SPAN: Final = duration()
 _UNTIL: Final = Kind(_until, {"anyOf": [_TIME.schema, _SPAN.schema]})
 _PATTERNS: Final = list_of(Kind(_pattern, NAME.schema), PATTERNS_MAX, items_min=1)
 _TOKEN: Final = object_of(

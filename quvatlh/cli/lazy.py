@@ -14,7 +14,16 @@ INTERRUPTED = 128 + 2
 
 
 class NearGroup(click.Group):
-    """Says which command is near one that it has not."""
+    """Says which command is near one that it has not, and where options stand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            words = (
+                f"no such option before the command: {error.option_name}; most stand behind it, as in quvatlh ls --json"
+            )
+            raise click.UsageError(words, ctx) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

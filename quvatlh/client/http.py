@@ -96,7 +96,7 @@ class Answer:
             return self.json()
         try:
             return msgspec.msgpack.decode(self.body)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
             errors.not_ours(self.url, "no msgpack")
 
     def json(self) -> Any:

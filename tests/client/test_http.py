@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quvatlh.client import Broken, Fault, Rejected, Unavailable, Unknown, Unreachable
+from quvatlh.client.http import MSGPACK, Answer
 from tests.client.nodes import (
     Time,
     added,
@@ -193,3 +194,9 @@ async def test_a_bulk_is_waited_for_and_in_doubt_when_its_node_is_lost() -> None
     async with node(answers({"bulk": "b1"}, 202), unknown) as only, client(only.url) as asker:
         with pytest.raises(Unknown, match="the same again does the rest"):
             await asker.act("kill", match={"queue": "q"})
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"\xa1\xff", b"\xd7\xff" + b"\xff" * 8, b"\x91" * 5000 + b"\x01"])
+def test_msgpack_that_cannot_be_read_is_told_like_json_that_cannot(body: bytes) -> None:
+    with pytest.raises(Broken, match="an answer that cannot be read"):
+        Answer(200, {"Content-Type": MSGPACK}, body, "http://node").value()

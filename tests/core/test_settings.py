@@ -225,12 +225,16 @@ def test_the_name_of_a_token_that_has_expired_is_free_and_the_old_one_is_revoked
 
 def test_what_expired_long_ago_leaves_the_table_when_another_is_made(table: Table) -> None:
     table.do(c.PutToken("a", HASH, TokenScope("viewer", expires_at=table.now)))
+    table.later(EXPIRED_KEPT_MS + 1)
+    assert table.do(c.PutToken("a", HASH, TokenScope("viewer", expires_at=table.now))) == Ok()
+    assert not queries.was_revoked(table.db, HASH)
     table.later(EXPIRED_KEPT_MS)
     table.do(c.PutToken("b", OTHER, ADMIN))
     assert [token.name for token in queries.tokens(table.db)] == ["a", "b"]
     table.later(1)
     table.do(c.PutToken("c", b"3" * 32, ADMIN))
     assert [token.name for token in queries.tokens(table.db)] == ["b", "c"]
+    assert table.do(c.PutToken("admin-n1", HASH, ADMIN)).code == "conflict"  # a node that is started with it
 
 
 def test_the_last_admin_that_does_not_expire_is_spared_whoever_asks_at_once(table: Table) -> None:

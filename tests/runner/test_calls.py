@@ -179,6 +179,26 @@ async def test_retry_says_when_and_permanent_says_never(calls: Calls) -> None:
             ),
         ),
         (
+            "jobs:unwritable",
+            (),
+            "what it returned has no form in JSON (not these), nor in msgpack: it is of type Unwritable",
+        ),
+        ("jobs:nowhen", (), "what it returned cannot be written: LookupError: no such place"),
+        (
+            "jobs:torn",
+            ("é",),
+            (
+                "what it returned has no form in JSON ('utf-8' codec can't encode characters in position 7-8: surrogates not "
+                "allowed), nor in msgpack: 'utf-8' codec can't encode characters in position 0-1: surrogates not allowed"
+            ),
+        ),
+        ("jobs:mispacked", (), "what it returned is Packed, and holds no bytes: str"),
+        (
+            "jobs:mixed",
+            (8_400_000,),
+            "what it returned has 16800025 bytes; at most 16777216, the rest belongs into a file",
+        ),
+        (
             "jobs:large",
             (17_000_000,),
             "what it returned has 17000002 bytes; at most 16777216, the rest belongs into a file",
@@ -216,6 +236,17 @@ async def test_what_has_no_form_in_json_is_kept_in_msgpack(calls: Calls) -> None
     whole = read_result(str(calls.outputs / name), 0)
     assert whole is not None
     assert whole[1] == told["bytes"]
+
+
+async def test_a_character_of_two_halves_is_no_fault(calls: Calls) -> None:
+    assert await calls.value("jobs:wide") == "\U0001f4a1"
+
+
+async def test_a_result_in_msgpack_may_be_as_large_as_one_in_json(calls: Calls) -> None:
+    end = await calls.run("jobs:mixed", 8_300_000)
+    assert end.error is None
+    assert end.result is not None
+    assert json.loads(end.result[1:])["bytes"] == 16_600_025
 
 
 async def test_a_large_result_is_a_file_of_the_worker(calls: Calls) -> None:

@@ -185,3 +185,16 @@ async def test_keys_of_one_letter_are_told_and_can_be_turned_off_for_good(seen: 
     await page.evaluate("document.activeElement.blur()")
     await page.keyboard.press("p")
     await expect(held).to_be_visible()
+
+
+async def test_keys_are_off_for_the_page_where_the_browser_keeps_nothing(seen: Seen) -> None:
+    """A full or a private storage is read, and not written."""
+    page = await seen.at("#/queues")
+    await page.evaluate("() => { Storage.prototype.setItem = () => { throw new DOMException(); }; }")
+    await seen.press("Keys")
+    await seen.dialog.get_by_role("checkbox").uncheck()
+    await seen.agree("Done")
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("p")
+    await seen.drawn()
+    await expect(page.get_by_role("button", name="Go on")).to_have_count(0)

@@ -15,7 +15,8 @@ from quvatlh.core.results import Ok, Versioned
 from quvatlh.core.unit import Unit
 
 EXPIRED_KEPT_MS: Final = 30 * DAY_MS
-"""So long a token that has expired is listed, and its bearer is told so; then it is unknown. Swept when another is made."""
+"""So long a token that has expired is listed, and its bearer is told so; then it is as if it had been revoked: a node that is
+started with it makes no admin of it. Swept when another is made."""
 
 
 def put_policy(unit: Unit, command: PutPolicy) -> Versioned:
@@ -63,7 +64,9 @@ def put_token(unit: Unit, command: PutToken) -> Ok | Rejection:
         if expires_at is None or expires_at > unit.now:
             return Rejection("conflict", f"there is another token named {command.name}: revoke it first")
         _revoke(unit, command.name, old[0])
-    unit.db.execute("DELETE FROM token WHERE scope ->> '$.expires_at' < ?", (unit.now - EXPIRED_KEPT_MS,))
+    sql = "SELECT name, hash FROM token WHERE scope ->> '$.expires_at' < ? AND hash <> ?"
+    for name, digest in unit.db.execute(sql, (unit.now - EXPIRED_KEPT_MS, command.hash)).fetchall():
+        _revoke(unit, name, digest)
     scope = msgspec.json.encode(command.scope).decode()
     values = (command.name, command.hash, scope, unit.now)
     unit.db.execute("INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)", values)

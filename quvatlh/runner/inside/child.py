@@ -27,12 +27,11 @@ from typing import Any
 
 from quvatlh import task
 
-from .functions import described, has_children, resolved, tell_environment
+from .functions import described, formed, has_children, resolved, tell_environment
 from .streams import Stream
 
 VERSION = 1
 READ_BYTES = 1024 * 1024
-RESULT_BYTES_MAX = 16 * 1024 * 1024
 RING = (1).to_bytes(8, sys.byteorder)
 STREAMS = ("stdout", "stderr")
 read = json.JSONDecoder().raw_decode
@@ -193,20 +192,10 @@ class Child:
         return found
 
     def _returned(self, context: Any, value: Any) -> None:
-        text, name = "", "value"
-        if value is not None:
-            try:
-                text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-            except (TypeError, ValueError, RecursionError) as error:
-                try:
-                    text, name = f'"{base64.b64encode(task.in_msgpack(value, error)).decode()}"', "packed"
-                except task.Unfit as unfit:
-                    return self._failed(context, unfit)
-            if len(text) > RESULT_BYTES_MAX:
-                words = (
-                    f"what it returned has {len(text)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
-                )
-                return self._failed(context, task.Unfit(words))
+        try:
+            name, text = formed(value)
+        except task.Unfit as unfit:
+            return self._failed(context, unfit)
         took_ms = (time.perf_counter() - context.began_s) * 1000
         value_part = f',"{name}":{text}' if text else ""
         leaving = self._tidied(context)

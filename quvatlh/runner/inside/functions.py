@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -12,6 +14,7 @@ from typing import Any
 from quvatlh import task
 
 TEXT_CHARS_MAX = 1000
+RESULT_BYTES_MAX = 16 * 1024 * 1024
 OURS = ("quvatlh.", "quvatlh_inside.")
 """Modules whose frames are nobody's concern."""
 
@@ -60,6 +63,39 @@ def resolved(target: str) -> Any:
     if not callable(found):
         raise task.Unfit(f"{target} is no function: {type(found).__name__}")
     return found
+
+
+def formed(value: Any) -> tuple[str, str]:
+    """What a task returned: the field of the answer, and its text; none for None. Raises task.Unfit, whatever the value does
+    to be written: it ends its own task alone."""
+    if value is None:
+        return "value", ""
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+        if "\\ud" in text:
+            # Half a character, as in names of files that are no UTF-8, is nothing that others could read.
+            json.dumps(value, ensure_ascii=False).encode()
+    except Exception as error:  # noqa: BLE001 - a value may be of any make
+        data = _packed(value, error)
+        return "packed", f'"{base64.b64encode(_sized(data)).decode()}"'
+    return "value", _sized(text)
+
+
+def _packed(value: Any, error: Exception) -> bytes:
+    try:
+        return task.in_msgpack(value, _text(error))
+    except task.Unfit:
+        raise
+    except Exception as other:  # noqa: BLE001 - as above
+        raise task.Unfit(f"what it returned cannot be written: {type(other).__qualname__}: {_text(other)}") from None
+
+
+def _sized(written: Any) -> Any:
+    if len(written) > RESULT_BYTES_MAX:
+        raise task.Unfit(
+            f"what it returned has {len(written)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
+        )
+    return written
 
 
 def described(error: BaseException, context: Any) -> dict[str, Any]:

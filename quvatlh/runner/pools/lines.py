@@ -18,6 +18,9 @@ from quvatlh.ports import ActionSpec
 VERSION: Final = 1
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 """A result of 16 MiB, escaped as badly as it can be."""
+BUILT_BYTES_MAX: Final = 64 * 1024
+"""Of a result in msgpack that is built to see that it can be. Where each byte is a list, 16 MiB are a gigabyte and seconds: such
+a one is walked through, which finds what is torn, and not a text that is no UTF-8 or a time that there is not."""
 
 
 class Run(msgspec.Struct, tag="run"):
@@ -129,10 +132,14 @@ def value(said: Said) -> bytes | None:
         raise Garbage(f"returned what others could not read: {error}") from None
 
 
+_BUILD: Final = msgspec.msgpack.Decoder().decode
+_WALK: Final = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+
 def _packed(given: str) -> bytes:
     try:
         data = base64.b64decode(given, validate=True)
-        msgspec.msgpack.decode(data)
+        (_BUILD if len(data) <= BUILT_BYTES_MAX else _WALK)(data)
     except (ValueError, TypeError, msgspec.MsgspecError, RecursionError) as error:
         raise Garbage(f"returned what others could not read: {error}") from None
     return data

@@ -12,19 +12,19 @@ let isOn = true; // where the browser keeps nothing, for as long as the page is 
 
 export function areOn() {
   try {
-    return localStorage.getItem(STORED) !== "off";
+    return isOn && localStorage.getItem(STORED) !== "off";
   } catch {
     return isOn;
   }
 }
 
 function turn(on) {
-  isOn = on;
+  isOn = true;
   try {
     if (on) localStorage.removeItem(STORED);
     else localStorage.setItem(STORED, "off");
   } catch {
-    // kept by this page alone
+    isOn = on; // kept by this page alone
   }
 }
 

@@ -71,7 +71,7 @@ function inside(page, open) {
         { head: "Is", cell: (task) => state(task.state) },
         { head: "Instances", kind: "grow", cell: (task) => bar(task.live, task.wanted, `${task.live} of ${task.wanted}`, task.live < task.wanted ? "warn" : "") },
         page.may("POST /v1/tasks/update") ? { head: "", kind: "tight", cell: (task) => h("div", { class: "actions" }, button("Change…", () => perform(page, "update", { ids: [task.id] }, `service ${task.name}`), { label: `Change ${task.name}` }), button("Delete", () => perform(page, "delete", { ids: [task.id] }, `service ${task.name}`), { kind: "danger", label: `Delete ${task.name}` })) } : null,
-      ].filter(Boolean), found, { key: (task) => task.id, caption: "Services" }) : h("p", { class: "dim" }, "This group has jobs only."))),
+      ].filter(Boolean), found, { key: (task) => task.id, caption: "Services" }) : h("p", { class: "dim" }, "No service of this group waits or runs."))),
     open.announced.data.items.length ? card("What they announce", { wide: true }, table([
       { head: "Name", cell: (one) => h("a", { href: to(["tasks", one.task]) }, own(one.name)) },
       { head: "Worker", cell: (one) => own(one.worker) },

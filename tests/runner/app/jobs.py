@@ -10,10 +10,10 @@ import os
 import subprocess
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timezone, tzinfo
 from typing import Any, BinaryIO, NoReturn
 
-from quvatlh.task import Cancelled, Context, PermanentFailure, Retry, current
+from quvatlh.task import Cancelled, Context, Packed, PermanentFailure, Retry, current
 
 HEAP: list[bytes] = []
 
@@ -179,6 +179,35 @@ def mixed(size: int) -> list[object]:
 
 def naive() -> list[object]:
     return [b"", {"when": datetime(2026, 1, 2)}]  # noqa: DTZ001 - that is the point
+
+
+class Unwritable(dict[str, int]):
+    def items(self) -> NoReturn:
+        raise RuntimeError("not these")
+
+
+def unwritable() -> dict[str, int]:
+    return Unwritable(a=1)
+
+
+def nowhen() -> datetime:
+    class Zone(tzinfo):
+        def utcoffset(self, _when: datetime | None) -> NoReturn:
+            raise LookupError("no such place")
+
+    return datetime(2026, 1, 2, tzinfo=Zone())  # type: ignore[abstract]
+
+
+def torn(text: str) -> list[str]:
+    return [text, text.encode().decode("ascii", "surrogateescape")]
+
+
+def wide() -> str:
+    return "\U0001f4a1"
+
+
+def mispacked() -> Packed:
+    return Packed("no bytes")  # type: ignore[arg-type]
 
 
 def large(size: int) -> str:
