@@ -83,12 +83,23 @@ class Walk:
                     self.is_odd = True
                     break
                 else:
-                    found.append(task)
-                    self._tags.serve(key, task.cost, weights.get(key, 1))
+                    row = [task] if self._read_to or len(heap) > 1 else self._row(task, most - len(found))
+                    found += row
+                    self._tags.serve_in_row(key, task.cost, weights.get(key, 1), len(row))
                     if per_key is not None and task.key is not None:
-                        self._live[key] += 1
-                    self._pass(task, rank)
+                        self._live[key] += len(row)
+                    self._pass(row[-1], rank)
         return found
+
+    def _row(self, task: FlowTask, most: int) -> list[FlowTask]:
+        """Nobody else has a turn: it, and those behind it that are like it, as far as they were read."""
+        key, per_key = task.key, self._settings.limit_per_key
+        if per_key is not None and key is not None:
+            most = min(most, per_key - self._live[key])
+        row, piece, cost = [task], self._pieces.get(key or "", []), task.cost
+        while piece and len(row) < most and piece[-1].cost == cost and not self._is_odd(piece[-1]):
+            row.append(piece.pop())
+        return row
 
     def _is_odd(self, task: FlowTask) -> bool:
         if not task.plain:

@@ -87,6 +87,30 @@ async def test_lots_of_flows_give_the_same_as_one_by_one(seed: int, tmp_path: Pa
         assert [task for task, _ in found[0]] == by_the_book(specs, changes, slots)
 
 
+@pytest.mark.parametrize("changes", [{}, {"limit_per_key": 17}, {"limit": 41}])
+async def test_a_line_that_is_alone_goes_on_in_a_row(changes: dict[str, Any], tmp_path: Path) -> None:
+    """As far as its limit, and up to what is not plain; tags are moved by each."""
+    random = Random(1)
+    specs: list[dict[str, Any]] = [
+        {
+            "key": "a",
+            "cost": random.randrange(1, 3),
+            "priority": random.randrange(2),
+            "lease_ms": 2000 if n == 30 else None,
+        }
+        for n in range(COUNT)
+    ]
+    changes = changes | {"discipline": "sfq", "key_weights": {"a": 2}}
+    found = []
+    for apart in (False, True):
+        async with one(tmp_path / str(apart), slots=50, ahead=False) as stand:
+            await ready(stand)
+            awards = await given(stand, specs, apart=apart, **changes)
+            found.append((awards, stand.machine.db.execute("SELECT * FROM turn WHERE scope <> 'queues'").fetchall()))
+    assert found[0] == found[1]
+    assert [task for task, _ in found[0][0]] == by_the_book(specs, changes, 50)
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_is_under_way_counts_for_flows_keys_and_workers(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
