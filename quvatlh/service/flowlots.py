@@ -23,6 +23,7 @@ from quvatlh.service.holds import Holds
 from quvatlh.service.lanes import LOOKED_AT_MAX, PIECE_MAX
 
 PIECE_MIN: Final = 4
+TOGETHER_MIN: Final = 3
 _START: Final = (-INTEGER_MAX - 1, 0)
 
 UnderWay = Mapping[str, Collection[int]]
@@ -144,19 +145,40 @@ class Walk:
         """The next one of its line stands in its place."""
         key, most = gone.key or "", self._settings.limit_per_key
         is_full = most is not None and gone.key is not None and self._live[key] >= most
-        piece = [] if is_full else self._piece(gone, key, wanted)
+        piece = [] if is_full else self._pieces.get(key) or self._piece(gone, key, wanted)
         if piece:
             following = piece.pop()
             heapq.heapreplace(self._heap, (self._tags.start_tag(key), following.seq, following))
         else:
             heapq.heappop(self._heap)
 
+    def _read_lines(self, size: int, most: int) -> None:
+        """So much of each line that will soon have its turn: to ask for them at once takes a third of the time."""
+        firsts: dict[str, FlowTask] = {}
+        for _, _, task in heapq.nsmallest(most, self._heap):
+            key = task.key or ""
+            if task.lined and key not in self._after and "\0" not in key:
+                firsts[key] = task
+        rows: dict[str, list[FlowTask]] = {key: [] for key in firsts}
+        lines = [flow_of_key(key) for key in firsts]
+        found = market.lines_tasks(self._db, self._queue, self._shape, lines, limit=size, without=self._unwanted)
+        for task in found:
+            rows[task.key or ""].append(task)
+        for key, first in firsts.items():
+            row = sorted(rows[key], key=_place)
+            self._after[key] = _place(row[-1]) if len(row) == size else None
+            self._pieces[key] = [task for task in reversed(row) if task.seq != first.seq]
+
     def _piece(self, gone: FlowTask, key: str, wanted: int) -> list[FlowTask]:
         """The more lines there are, the less of each is wanted."""
         size = max(PIECE_MIN, wanted // len(self._heap))
+        if key not in self._after and len(self._heap) > TOGETHER_MIN:
+            self._read_lines(size, wanted // size)
+            if piece := self._pieces.get(key, []):
+                return piece
         after: tuple[int, int] | None = self._after.get(key, (gone.turn, gone.seq))
         line = (flow_of_key(key), self._queue, self._shape)
-        piece: list[FlowTask] = []
+        piece = []
         while not piece and after is not None:
             without = self._under_way.get(key, ())
             rows = market.flow_tasks(self._db, line, limit=size, after=after, without=without)
@@ -165,3 +187,7 @@ class Walk:
         self._after[key] = after
         self._pieces[key] = piece
         return piece
+
+
+def _place(task: FlowTask) -> tuple[int, int]:
+    return task.turn, task.seq

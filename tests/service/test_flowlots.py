@@ -19,7 +19,7 @@ from tests.service.test_lots import given
 COUNT = 120
 MANY = 800
 """Of two entries."""
-KEYS = (None, "a", "b", "c", "d", "e")
+KEYS = (None, "a", "b", "c", "d", "e", "e\0f")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def some(random: Random, odd_share: float = 0.0, count: int = COUNT) -> list[dic
     specs: list[dict[str, Any]] = []
     for _ in range(count):
         spec = dict(random.choice(odd)) if random.random() < odd_share else random.choice([{}, {"name": "many"}])
-        key = random.choice(KEYS[: random.choice((2, 6))])
+        key = random.choice(KEYS[: random.choice((2, 7))])
         specs.append(spec | {"key": key, "priority": random.randrange(3), "cost": random.randrange(1, 4)})
     return specs
 
