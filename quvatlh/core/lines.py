@@ -71,12 +71,16 @@ class First(NamedTuple):
 def flow_of(settings: QueueSettings, key: str | None, group: str, name: str, lim: int | None) -> str | None:
     """What a job waits with; None: with nobody. Under a plug-in all are in the ready order, since it places each."""
     if settings.discipline == FAIR:
-        return _KEY + (key or "")
+        return flow_of_key(key)
     if settings.discipline not in BUILT_IN:
         return None
     if settings.limit_per_key is not None and key is not None:
         return _KEY + key
     return None if lim is None else f"{_names(group, name)}{lim}"
+
+
+def flow_of_key(key: str | None) -> str:
+    return _KEY + (key or "")
 
 
 def _names(group: str, name: str) -> str:
@@ -169,7 +173,7 @@ class Lines:
 
     def touch_key(self, queue: str, key: str | None) -> None:
         """All lines of a key: one a shape."""
-        flow = _KEY + (key or "")
+        flow = flow_of_key(key)
         shape = -1
         while (row := self._db.execute(_SHAPES, (queue, flow, shape)).fetchone()) is not None:
             shape = row[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -79,6 +79,63 @@ def plain_tasks(
         "ORDER BY rank, seq LIMIT ?"
     )
     return [*map(PlainTask._make, db.execute(sql, (queue, shape, json_list(list(without)), limit)))]
+
+
+class FlowTask(NamedTuple):
+    """The same of a queue that is fair by key."""
+
+    seq: int
+    rank: int
+    cost: int
+    once: int
+    group: str
+    name: str | None
+    plain: int
+    """0: it is in no line, a limit or a lease of its own has a say, or it is a service."""
+    lined: int
+    key: str | None
+    turn: int
+
+
+_FLOW_TASK: Final = (
+    "seq, rank, cost, once, grp, name, flow IS NOT NULL AND lim IS NULL AND lease_ms IS NULL AND service = 0, "
+    "flow IS NOT NULL, task.key, turn"
+)
+
+
+def flow_firsts(db: sqlite3.Connection, queue: str, shape: int, *, limit: int) -> sqlite3.Cursor:
+    """FlowTasks of the ready order, to be read as they are wanted."""
+    sql = f"SELECT {_FLOW_TASK} FROM task WHERE ready = 1 AND queue = ? AND shape = ? ORDER BY rank, seq LIMIT ?"  # noqa: S608 - text of our own
+    return db.execute(sql, (queue, shape, limit))
+
+
+def flow_tasks(
+    db: sqlite3.Connection, line: tuple[str, str, int], *, limit: int, after: tuple[int, int], without: Collection[int]
+) -> list[FlowTask]:
+    """The next ones in a line (its flow, queue and shape) but for some; `after` is the (turn, seq) of the last one seen."""
+    turn, seq = after
+    sql = f"SELECT {_FLOW_TASK} FROM task WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ?"  # noqa: S608 - text of our own
+    left_out: tuple[str, ...] = ()
+    if without:
+        sql += " AND seq NOT IN (SELECT value FROM json_each(?))"
+        left_out = (json_list(list(without)),)
+    equals = f"{sql} AND turn = ? AND seq > ? ORDER BY seq LIMIT ?"
+    found = db.execute(equals, (*line, *left_out, turn, seq, limit)).fetchall()
+    if len(found) < limit:
+        others = f"{sql} AND turn > ? ORDER BY turn, seq LIMIT ?"
+        found += db.execute(others, (*line, *left_out, turn, limit - len(found))).fetchall()
+    return [*map(FlowTask._make, found)]
+
+
+def lines_tasks(
+    db: sqlite3.Connection, queue: str, shape: int, flows: Sequence[str], *, limit: int, without: Collection[int]
+) -> list[FlowTask]:
+    """So many of each of these lines, the first ones but for some, in no order. No flow may hold a NUL."""
+    sql = f"""SELECT {_FLOW_TASK} FROM json_each(?) line JOIN task ON seq IN (
+        SELECT seq FROM task WHERE ready > 0 AND flow = line.value AND queue = ? AND shape = ?
+        AND seq NOT IN (SELECT value FROM json_each(?)) ORDER BY turn, seq LIMIT ?)"""  # noqa: S608 - text of our own
+    values = (json_list(list(flows)), queue, shape, json_list(list(without)), limit)
+    return [*map(FlowTask._make, db.execute(sql, values))]
 
 
 def line_tasks(

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from quvatlh.core import commands as c
 from quvatlh.core import market
+from quvatlh.core.disciplines import FAIR
 from quvatlh.core.events import Event
 from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.results import Answer, Awarded
@@ -213,6 +214,8 @@ class Auction:
                 yield from given.awards
                 if given.is_all:
                     root.drop(lane)
+                if given.again:
+                    self._wake.set()
                 continue
             found = lane.next()
             if found is None:
@@ -244,8 +247,11 @@ class Auction:
         lease_ms = lane.queue.settings.lease_ms or LEASE_MS_DEFAULT
         if plain is None or not all(bid.hears_in(lease_ms) for bid in plain.bids):
             return None
-        unwanted = self._under_way.keys() | self._passed
-        return self._lots.give(plain, lane.holds, min(most, lane.room), unwanted, self._fed_ms(plain.queue))
+        unwanted, most, run_ms = self._under_way.keys() | self._passed, min(most, lane.room), self._fed_ms(plain.queue)
+        settings = lane.queue.settings
+        if settings.discipline != FAIR:
+            return self._lots.give(plain, lane.holds, most, unwanted, run_ms)
+        return self._lots.give_flows(plain, settings, lane.holds, most, unwanted, run_ms)
 
     def _winners(self, lane: Lane, task: Queued, entrants: Entrants) -> list[Bid]:
         """Who gets it; nobody: the lane has been told to go on without it."""

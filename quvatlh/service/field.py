@@ -22,8 +22,21 @@ from quvatlh.core.rows import Queued
 from quvatlh.core.turns import Turns
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid, Room
-from quvatlh.service.holds import Holds, Lot
-from quvatlh.service.lanes import Entrants, HeadLane, Lane, Place, Plain, Stream, alone, behind, by_key, is_plain, ready
+from quvatlh.service.holds import FlowLot, Holds, Lot
+from quvatlh.service.lanes import (
+    Entrants,
+    HeadLane,
+    Lane,
+    Place,
+    Plain,
+    Stream,
+    alone,
+    behind,
+    by_key,
+    is_fair,
+    is_plain,
+    ready,
+)
 from quvatlh.service.offers import Book
 from quvatlh.service.placing import may
 from quvatlh.service.presence import Presence
@@ -61,7 +74,7 @@ class Field:
         look_in: Callable[[float], None],
         only: str | None = None,
         run_ms: Callable[[str], float | None] = lambda _: None,
-        lots: Iterable[Lot] = (),
+        lots: Iterable[Lot | FlowLot] = (),
     ) -> Root:
         """`under_way`: tasks that are proposed, with their workers; `unwanted`: those and the ones that were refused;
         `only`: of this queue; `run_ms`: of a queue that may be fed ahead of slots; `lots`: what of that is
@@ -96,20 +109,28 @@ class Field:
         return Root(holds, classes, make, room_of.changed, lambda: room_of.is_any(least))
 
     def _count(
-        self, holds: Holds, rows: Iterable[tuple[Queued, Sequence[str]]], lots: Iterable[Lot], *, matters: bool
+        self,
+        holds: Holds,
+        rows: Iterable[tuple[Queued, Sequence[str]]],
+        lots: Iterable[Lot | FlowLot],
+        *,
+        matters: bool,
     ) -> None:
         """What is under way. Whose turn it is does not matter where there is one queue."""
+        for lot in lots:
+            known = self.settings(lot.queue)
+            if isinstance(lot, Lot):
+                holds.took_lot(lot)
+            else:
+                holds.took_flow_lot(lot, known)
+            for task in lot.tasks.values() if matters else ():
+                holds.charge_one(lot.queue, task.cost, lot.slots, known)
         for row, workers in rows:
             known = self.settings(row.queue)
             for worker in workers:
                 holds.took(row, known, worker)
                 if matters:
                     holds.charge(row, known)
-        for lot in lots:
-            holds.took_lot(lot)
-            known = self.settings(lot.queue)
-            for task in lot.tasks.values() if matters else ():
-                holds.charge_one(lot.queue, task.cost, lot.slots, known)
 
     def _slots(self, number: int) -> int:
         """Of a shape; the least that there are, of one that is not known."""
@@ -196,7 +217,7 @@ class _Round:
             return {number: entrants for number, entrants in found if entrants is not None}
 
         lane = Lane(view, room, self._holds, could, load)
-        if len(shapes) == 1 and is_plain(view.settings):
+        if len(shapes) == 1 and (is_plain(view.settings) or is_fair(view.settings)):
             lane.plain = lambda: self._plain(view, *next(iter(shapes.items())))
         return lane
 

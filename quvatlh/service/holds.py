@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from quvatlh.core import limits, tally
@@ -15,7 +16,7 @@ from quvatlh.core.books import QueueState
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.disciplines.htb import Tree
 from quvatlh.core.lines import flows
-from quvatlh.core.market import PlainTask
+from quvatlh.core.market import FlowTask, PlainTask
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import Queued, json_list
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
@@ -39,6 +40,45 @@ class Lot(NamedTuple):
     def of(cls, queue: str, worker: str, slots: int, tasks: dict[int, PlainTask]) -> Lot:
         names = Counter([(task.group, task.name) for task in tasks.values() if task.name is not None])
         return cls(queue, worker, slots, tasks, names)
+
+    def only(self, known: Container[int]) -> Lot:
+        kept = {seq: task for seq, task in self.tasks.items() if seq in known}
+        return Lot.of(self.queue, self.worker, self.slots, kept)
+
+
+class FlowLot(NamedTuple):
+    """What was given out together of one queue that is fair by key."""
+
+    queue: str
+    slots: int
+    """Of each."""
+    tasks: dict[int, FlowTask]
+    """By seq, in the order of their awards."""
+    whose: Mapping[int, str]
+    """Seq -> worker."""
+    workers: Mapping[str, int]
+    keys: Mapping[str, int]
+    names: Mapping[tuple[str, str], int]
+    """How many of them each worker, key, and group and name has."""
+    rows: Sequence[tuple[str, int, int]]
+    """Key, cost, and how many of them follow each other."""
+
+    @classmethod
+    def of(cls, queue: str, slots: int, tasks: dict[int, FlowTask], whose: Mapping[int, str]) -> FlowLot:
+        several = tasks.values()
+        workers = Counter([whose[seq] for seq in tasks])
+        keys = Counter([task.key for task in several if task.key is not None])
+        names = Counter([(task.group, task.name) for task in several if task.name is not None])
+        rows = [(key, cost, len(list(row))) for (key, cost), row in groupby(several, _by_key_and_cost)]
+        return cls(queue, slots, tasks, whose, workers, keys, names, rows)
+
+    def only(self, known: Container[int]) -> FlowLot:
+        kept = {seq: task for seq, task in self.tasks.items() if seq in known}
+        return FlowLot.of(self.queue, self.slots, kept, self.whose)
+
+
+def _by_key_and_cost(task: FlowTask) -> tuple[str, int]:
+    return task.key or "", task.cost
 
 
 class Live(dict[str, int]):
@@ -122,6 +162,25 @@ class Holds:
         for (group, name), named in lot.names.items():
             self._names.add(group, name, None, named)
 
+    def took_flow_lot(self, lot: FlowLot, settings: QueueSettings) -> None:
+        """The same of one of flows."""
+        live, queue = self._live, lot.queue
+        live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + len(lot.tasks)
+        for worker, n in lot.workers.items():
+            self.counts(tally.LIVE_WORKER, queue)[worker] += n
+        if settings.limit_per_key is not None:
+            keys = self.counts(tally.LIVE_KEY, queue)
+            keys.know(lot.keys)
+            for key, n in lot.keys.items():
+                keys[key] += n
+        for (group, name), n in lot.names.items():
+            self._names.add(group, name, None, n)
+        if settings.discipline == FAIR:
+            tags, weights = self.turns.of(flows(queue)), settings.key_weights
+            tags.know({key for key, _, _ in lot.rows})
+            for key, cost, times in lot.rows:
+                tags.serve_in_row(key, cost, weights.get(key, 1), times)
+
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""
         found = self._live.get((scope, queue, b))
@@ -131,7 +190,7 @@ class Holds:
             found = self._live[scope, queue, b] = row[0] if row else 0
         return found
 
-    def know(self, queue: str, settings: QueueSettings, rows: Sequence[Queued]) -> None:
+    def know(self, queue: str, settings: QueueSettings, rows: Sequence[Queued | FlowTask]) -> None:
         """Read what will be asked of these at once."""
         if settings.discipline == FAIR:
             self.turns.know(flows(queue), {row.key or "" for row in rows})

@@ -45,11 +45,11 @@ class Stream:
         self._is_wanted = is_wanted
         self._tags = holds.turns.of(flows(queue.name)) if queue.settings.discipline == FAIR else None
         self._heap: list[tuple[int, int, Queued]] = []
+        """Place, seq, task; with its seq below zero one that stands for whoever is behind it in its line: nobody asks before it
+        is their turn, and then before their equals are looked at."""
         self._lines: dict[str, Iterator[list[Queued]]] = {}
         self._pieces: dict[str, list[Queued]] = {}
         """What of them was read, the next one last."""
-        self._gone: set[int] = set()
-        """Those in the heap that stand for whoever is behind them in their line: nobody asks before it is their turn."""
         self._is_open = True
         self._next()
 
@@ -57,8 +57,9 @@ class Stream:
         """First by rank, then by arrival; of those whose flow has been served meanwhile, the new place counts."""
         while self._is_open and self._heap:
             rank, seq, row = self._heap[0]
-            if seq in self._gone:
+            if seq < 0:
                 self._follow(row)
+                self._fill()
                 continue
             place = self._rank(row, rank)
             if place > rank:
@@ -96,10 +97,7 @@ class Stream:
         if self._pieces.get(row.flow):
             self._follow(row)
         else:
-            self._gone.add(seq)
-            heapq.heapreplace(self._heap, (self._rank(row, rank), seq, row))
-        if seq == self._last:
-            self._next()
+            heapq.heapreplace(self._heap, (self._rank(row, rank), -seq, row))
         self._fill()
 
     def _follow(self, gone: Queued) -> None:
@@ -125,25 +123,22 @@ class Stream:
         self._is_open = False
 
     def _drop(self) -> None:
-        _, seq, _ = heapq.heappop(self._heap)
-        if seq == self._last:
-            self._next()
+        heapq.heappop(self._heap)
+        self._fill()
 
     def _fill(self) -> None:
         """One of the ready order has fallen behind: so those that may be before it now have to be known as well."""
-        while self._last is not None and self._heap and self._last_rank < self._heap[0][0]:
+        while self._last is not None and (not self._heap or self._heap[0][:2] > self._last):
             self._next()
 
     def _next(self) -> None:
-        """The heap always holds the next one of the ready order."""
         row = next(self._rows, None)
-        self._last = None if row is None else row.seq
-        self._last_rank = 0 if row is None else row.rank
+        self._last = None if row is None else (row.rank, row.seq)
         if row is not None:
             heapq.heappush(self._heap, (row.rank, row.seq, row))
 
-    _last: int | None = None
-    _last_rank = 0
+    _last: Place | None = None
+    """How far the ready order was read; None: to its end."""
 
 
 class Entrants(NamedTuple):
@@ -156,7 +151,7 @@ class Entrants(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """A lane in which nothing but slots has a say: its shape, and the workers that may have it."""
+    """A lane in which nothing but slots has a say, or that is fair by key: its shape, and the workers that may have it."""
 
     queue: str
     shape: int
@@ -168,6 +163,11 @@ def is_plain(settings: QueueSettings) -> bool:
     """Whether all that they say of what may start next is how much."""
     rules = (settings.limit_per_key, settings.limit_per_worker, settings.class_)
     return settings.limit != 1 and settings.discipline != FAIR and all(rule is None for rule in rules)
+
+
+def is_fair(settings: QueueSettings) -> bool:
+    """Whether flows and limits of keys and workers are all that has a say beside that."""
+    return settings.limit != 1 and settings.discipline == FAIR and settings.class_ is None
 
 
 class Lane:

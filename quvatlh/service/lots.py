@@ -6,15 +6,18 @@ It comes to what an award of each alone would come to. What is not plain ends a 
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from quvatlh.core import commands as c
-from quvatlh.core import market
-from quvatlh.core.market import PlainTask
+from quvatlh.core import market, tally
+from quvatlh.core.market import FlowTask, PlainTask
+from quvatlh.core.model import QueueSettings
 from quvatlh.service.bids import CHOICES, Bid, Choice, soonest
-from quvatlh.service.holds import Holds, Lot
+from quvatlh.service.flowlots import Walk
+from quvatlh.service.holds import FlowLot, Holds, Lot
 from quvatlh.service.lanes import Place, Plain
 from quvatlh.service.pace import Pace
 from quvatlh.service.state import State
@@ -31,6 +34,8 @@ class Given(NamedTuple):
     """Where the last of them stood."""
     is_all: bool
     """There is nothing more in the lane."""
+    again: bool = False
+    """But in another round."""
 
 
 class Lots:
@@ -43,40 +48,68 @@ class Lots:
         self._pace = pace
         self._choose = choose
         self._under_way = under_way
-        self._lots: list[Lot] = []
+        self._lots: list[Lot | FlowLot] = []
 
-    def under_way(self) -> Sequence[Lot]:
+    def under_way(self) -> Sequence[Lot | FlowLot]:
         """What of them is proposed and not applied."""
         known = self._under_way.keys()
         lots = [lot for lot in self._lots if not known.isdisjoint(lot.tasks)]
-        self._lots = [lot if lot.tasks.keys() <= known else _rest(lot, known) for lot in lots]
+        self._lots = [lot if lot.tasks.keys() <= known else lot.only(known) for lot in lots]
         return self._lots
 
     def give(
         self, plain: Plain, holds: Holds, most: int, unwanted: AbstractSet[int], run_ms: float | None
     ) -> Given | None:
         """Up to so many of its next tasks; None: one by one. `run_ms`: of a queue that may be fed ahead of slots."""
-        bids = plain.bids
-        if len(unwanted) > WITHOUT_MAX or not all(type(bid) is Bid for bid in bids):
-            return None
-        if len(bids) > 1 and self._choose is _BY_KEY:
-            return None
-        limit = min(most, sum(_room(bid, plain.slots, run_ms) for bid in bids))
+        limit = self._limit(plain, most, unwanted, run_ms)
         if limit <= 0:
             return None
         found = market.plain_tasks(self._state.db, plain.queue, plain.shape, limit=limit, without=unwanted)
         tasks = _plain(found, holds)
-        winners = self._to_one(plain, tasks) if len(bids) == 1 else self._to_some(plain, tasks, run_ms)
+        winners = self._to_one(plain, tasks) if len(plain.bids) == 1 else self._to_some(plain, tasks, run_ms)
         if not winners:
             return None
         last = tasks[len(winners) - 1]
-        awards = [
-            c.Award(task.seq, bid.name, bid.session, bid.lease_ms) for task, bid in zip(tasks, winners, strict=False)
-        ]
+        awards = _awards(tasks, winners)
         lots = self._noted(plain, tasks, winners)
         return Given(awards, lots, (last.rank, last.seq), len(winners) == len(found) < limit)
 
-    def _to_one(self, plain: Plain, tasks: Sequence[PlainTask]) -> list[Bid]:
+    def give_flows(
+        self, plain: Plain, settings: QueueSettings, holds: Holds, most: int, unwanted: AbstractSet[int],
+        run_ms: float | None,
+    ) -> Given | None:  # fmt: skip
+        """The same of a queue that is fair by key. It may have nothing more in this round, whatever was given."""
+        per_worker = settings.limit_per_worker
+        if per_worker is not None:
+            live = holds.counts(tally.LIVE_WORKER, plain.queue)
+            rooms = [per_worker - live[bid.name] for bid in plain.bids]
+            if len(rooms) > 1 and min(rooms) < most:
+                return None
+            most = min(most, max(rooms))
+        limit = self._limit(plain, most, unwanted, run_ms)
+        if limit <= 0:
+            return None
+        lots = [lot for lot in self.under_way() if isinstance(lot, FlowLot) and lot.queue == plain.queue]
+        walk = Walk(self._state.db, (plain.queue, plain.shape, settings), holds, unwanted, _by_key(lots))
+        tasks = walk.next(limit)
+        if not tasks:
+            return None
+        winners = self._to_one(plain, tasks) if len(plain.bids) == 1 else self._to_some(plain, tasks, run_ms)
+        awards = _awards(tasks, winners)
+        if winners:
+            self._noted_flows(plain, tasks, winners)
+        return Given(awards, (), (0, 0), is_all=True, again=walk.is_odd and len(winners) == len(tasks))
+
+    def _limit(self, plain: Plain, most: int, unwanted: AbstractSet[int], run_ms: float | None) -> int:
+        """How many at once, at most; 0: one by one."""
+        bids = plain.bids
+        if len(unwanted) > WITHOUT_MAX or not all(type(bid) is Bid for bid in bids):
+            return 0
+        if len(bids) > 1 and self._choose is _BY_KEY:
+            return 0
+        return min(most, sum(_room(bid, plain.slots, run_ms) for bid in bids))
+
+    def _to_one(self, plain: Plain, tasks: Sequence[PlainTask | FlowTask]) -> list[Bid]:
         """As far as it may have them: its free slots, and what is claimed ahead, but for what must not wait for a slot."""
         (bid,) = plain.bids
         free = bid.room(plain.slots)
@@ -85,7 +118,7 @@ class Lots:
         bid.take(plain.slots, count)
         return [bid] * count
 
-    def _to_some(self, plain: Plain, tasks: Sequence[PlainTask], run_ms: float | None) -> list[Bid]:
+    def _to_some(self, plain: Plain, tasks: Sequence[PlainTask | FlowTask], run_ms: float | None) -> list[Bid]:
         winners: list[Bid] = []
         slots = plain.slots
         for task in tasks:
@@ -110,9 +143,25 @@ class Lots:
         self._lots += lots
         return lots
 
+    def _noted_flows(self, plain: Plain, tasks: Sequence[FlowTask], winners: Sequence[Bid]) -> None:
+        whose = {task.seq: bid.name for task, bid in zip(tasks, winners, strict=False)}
+        for bid in plain.bids:
+            its = [seq for seq, worker in whose.items() if worker == bid.name]
+            self._under_way.update(dict.fromkeys(its, [(bid.name, plain.slots)]))  # noqa: RUF024 - nobody changes it
+        given = {task.seq: task for task in tasks[: len(winners)]}
+        self._lots.append(FlowLot.of(plain.queue, plain.slots, given, whose))
 
-def _rest(lot: Lot, known: AbstractSet[int]) -> Lot:
-    return Lot.of(lot.queue, lot.worker, lot.slots, {seq: task for seq, task in lot.tasks.items() if seq in known})
+
+def _awards(tasks: Sequence[PlainTask | FlowTask], winners: Sequence[Bid]) -> list[c.Award]:
+    return [c.Award(task.seq, bid.name, bid.session, bid.lease_ms) for task, bid in zip(tasks, winners, strict=False)]
+
+
+def _by_key(lots: Iterable[FlowLot]) -> dict[str, list[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for lot in lots:
+        for seq, task in lot.tasks.items():
+            found[task.key or ""].append(seq)
+    return found
 
 
 def _room(bid: Bid, slots: int, run_ms: float | None) -> int:

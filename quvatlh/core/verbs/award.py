@@ -28,7 +28,7 @@ Task = Candidate | TaskRow
 
 
 def award(unit: Unit, command: Awards) -> Awarded:
-    batch = _Batch(unit)
+    batch = _Batch(unit, len(command.awards))
     tasks = _read(unit, [each.task for each in command.awards])
     keys: defaultdict[str, set[str | None]] = defaultdict(set)
     for task in tasks.values():
@@ -81,6 +81,8 @@ class _Known(NamedTuple):
     """Of its flows, where it is fair by key."""
     live: dict[tuple[str, str], int]
     """By scope of the tally and worker or key: those of its counters that were asked for, as they are now."""
+    has_room: dict[tuple[str, str | None], bool]
+    """By worker and key: whether the whole batch could go there, and no limit of live actions need be asked again."""
 
 
 class _Count(NamedTuple):
@@ -106,8 +108,9 @@ _Key = tuple[str, int, bool, str, str | None, str, str | None, int | None]
 class _Batch:
     """The awards of one command."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, size: int) -> None:
         self._unit = unit
+        self._size = size
         self._sessions: dict[str, tuple[str | None, bool]] = {}
         self._queues: dict[str, _Known] = {}
         self._unlimited: set[tuple[str, str]] = set()
@@ -152,14 +155,31 @@ class _Batch:
             is_free = not its.paused and all(each is None for each in holds_up)
             lease_ms = its.lease_ms or limits.LEASE_MS_DEFAULT
             tags = self._unit.turns.of(flows(name)) if its.discipline == FAIR else None
-            known = self._queues[name] = _Known(state, is_free, lease_ms, tags, {})
+            known = self._queues[name] = _Known(state, is_free, lease_ms, tags, {}, {})
         return known
 
     def _queue_refusal(self, queue: _Known, task: Task, worker: str) -> str | None:
         state = queue.state
-        settings, live = state.settings, self._live
-        if settings.paused:
+        if state.settings.paused:
             return "paused"
+        has_room = queue.has_room.get((worker, task.key))
+        if has_room is None:
+            has_room = queue.has_room[worker, task.key] = self._has_room(queue, worker, task.key)
+        why = None if has_room else self._full(queue, task, worker)
+        return why or (None if state.may_start(self._unit.now) else "rate")
+
+    def _has_room(self, queue: _Known, worker: str, key: str | None) -> bool:
+        """For as many as the batch has."""
+        self._count()
+        settings, name, get = queue.state.settings, queue.state.name, self._unit.tally.get
+        rules = [(settings.limit, tally.LIVE, ""), (settings.limit_per_worker, tally.LIVE_WORKER, worker)]
+        if key is not None:
+            rules.append((settings.limit_per_key, tally.LIVE_KEY, key))
+        return all(most is None or get(scope, name, b) + self._size <= most for most, scope, b in rules)
+
+    def _full(self, queue: _Known, task: Task, worker: str) -> str | None:
+        """Which of the limits of live actions is reached."""
+        settings, live = queue.state.settings, self._live
         if settings.limit is not None and live(queue, tally.LIVE, "") >= settings.limit:
             return "queue_limit"
         most = settings.limit_per_worker
@@ -168,7 +188,7 @@ class _Batch:
         most = settings.limit_per_key
         if most is not None and task.key is not None and live(queue, tally.LIVE_KEY, task.key) >= most:
             return "key_limit"
-        return None if state.may_start(self._unit.now) else "rate"
+        return None
 
     def _live(self, queue: _Known, scope: str, b: str) -> int:
         found = queue.live.get((scope, b))
