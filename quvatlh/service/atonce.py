@@ -16,7 +16,6 @@ from quvatlh.core import market
 from quvatlh.core.books import Shape
 from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.model import QueueSettings, TaskSpec
-from quvatlh.core.queries import queues
 from quvatlh.core.views import QueueView
 from quvatlh.ports import Clock
 from quvatlh.service.bids import Bid, Bids, Choice
@@ -35,9 +34,17 @@ class AtOnce:
     """Of the master's door and its auction."""
 
     def __init__(
-        self, state: State, presence: Presence, pace: Pace, clock: Clock, under_way: UnderWay, choose: Choice
+        self,
+        state: State,
+        presence: Presence,
+        pace: Pace,
+        clock: Clock,
+        under_way: UnderWay,
+        choose: Choice,
+        settings: Callable[[str], QueueSettings],
     ) -> None:
-        """`under_way` is the auction's: what is given away here takes slots there, under numbers that no task has."""
+        """`under_way` is the auction's: what is given away here takes slots there, under numbers that no task has.
+        `settings`: of a queue, those by default of one that is not there."""
         self.on_done: Callable[[], None] = lambda: None
         """Slots that were thought to be taken may be free."""
         self._state = state
@@ -46,6 +53,7 @@ class AtOnce:
         self._clock = clock
         self._under_way = under_way
         self._choose = choose
+        self._settings = settings
         self._adding = 0
         self._serial = 0
         self.shares: dict[str, float] = {}
@@ -86,7 +94,7 @@ class AtOnce:
         awards: list[c.Award] = []
         shares: dict[str, float] = {}
         for position, task in enumerate(tasks):
-            winner = self._winner(task, bids, known, now_ms)
+            winner = self._winner(task, bids, known)
             if winner is None:
                 return ()
             winner.take(task.spec.slots)
@@ -95,12 +103,10 @@ class AtOnce:
         self.shares |= shares
         return tuple(awards)
 
-    def _winner(
-        self, task: c.NewTask, bids: Sequence[Bid], known: dict[str, QueueView | None], now_ms: int
-    ) -> Bid | None:
+    def _winner(self, task: c.NewTask, bids: Sequence[Bid], known: dict[str, QueueView | None]) -> Bid | None:
         spec = task.spec
         if spec.queue not in known:
-            known[spec.queue] = self._queue(spec.queue, now_ms)
+            known[spec.queue] = self._queue(spec.queue)
         queue = known[spec.queue]
         if queue is None:
             return None
@@ -109,15 +115,17 @@ class AtOnce:
         able = [bid for bid in bids if bid.has(spec.slots) and bid.hears_in(lease_ms) and may(bid.worker, shape, queue)]
         return self._choose(able, spec.key or task.id) if able else None
 
-    def _queue(self, name: str, now_ms: int) -> QueueView | None:
+    def _queue(self, name: str) -> QueueView | None:
         """None of one that has a say of its own in who is next, or when."""
-        found = queues(self._state.db, now_ms, name)
-        if not found:
-            return QueueView(name, QueueSettings(), {}, 0, None, None, reranking=False)
-        settings = found[0].settings
+        settings = self._settings(name)
         rules = (settings.limit, settings.limit_per_key, settings.limit_per_worker, settings.rate, settings.class_)
-        free = settings.discipline in {"priority", "fifo"} and not settings.paused
-        return found[0] if free and all(rule is None for rule in rules) else None
+        if (
+            settings.paused
+            or settings.discipline not in {"priority", "fifo"}
+            or any(rule is not None for rule in rules)
+        ):
+            return None
+        return QueueView(name, settings, {}, 0, None, None, reranking=False)
 
 
 def _is_plain(task: c.NewTask, now_ms: int) -> bool:

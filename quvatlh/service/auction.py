@@ -100,7 +100,7 @@ class Auction:
         self._lots = Lots(state, pace, self._choose, self._under_way)
         self._proposals: set[asyncio.Task[None]] = set()
         self._later_s: float | None = None
-        self.at_once = AtOnce(state, presence, pace, clock, self._under_way, self._choose)
+        self.at_once = AtOnce(state, presence, pace, clock, self._under_way, self._choose, self._field.settings)
         self.at_once.on_done = book.on_news = pulls.on_news = presence.on_room = self._wake.set
 
     # --- a Hearer ---

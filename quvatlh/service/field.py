@@ -160,7 +160,9 @@ class Field:
         known = self._settings.get(queue)
         if known is None:
             row = self._state.db.execute("SELECT settings FROM queue WHERE name = ?", (queue,)).fetchone()
-            known = self._settings[queue] = QueueSettings() if row is None else _SETTINGS.decode(row[0])
+            if row is None:
+                return QueueSettings()
+            known = self._settings[queue] = _SETTINGS.decode(row[0])
         return known
 
     # --- for one round ---

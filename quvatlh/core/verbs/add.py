@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -22,22 +22,21 @@ from quvatlh.core.verbs.award import award
 
 
 def add(unit: Unit, command: Add) -> Added | Rejection:
-    added = add_tasks(unit, command.tasks)
-    if command.awards and isinstance(added, Added):
-        _give_away(unit, command.awards, added)
+    seqs: dict[int, int] = {}
+    added = add_tasks(unit, command.tasks, seqs)
+    if command.awards and seqs:
+        _give_away(unit, command.awards, seqs)
     return added
 
 
-def _give_away(unit: Unit, awards: Sequence[Award], added: Added) -> None:
+def _give_away(unit: Unit, awards: Sequence[Award], seqs: Mapping[int, int]) -> None:
     """What was added a moment ago; never a task that was there before."""
-    new = {n: id_ for n, id_ in enumerate(added.ids) if n not in added.existing}
-    seqs = {id_: task.seq for id_, task in unit.tasks_by_id(list(new.values())).items()}
-    found = [replace(each, task=seqs[new[each.task]]) for each in awards if each.task in new]
+    found = [replace(each, task=seqs[each.task]) for each in awards if each.task in seqs]
     award(unit, Awards(tuple(found)))
 
 
-def add_tasks(unit: Unit, tasks: Sequence[NewTask]) -> Added | Rejection:
-    """The body of ADD, and of a schedule that fires."""
+def add_tasks(unit: Unit, tasks: Sequence[NewTask], seqs: dict[int, int] | None = None) -> Added | Rejection:
+    """The body of ADD, and of a schedule that fires. `seqs` gets the numbers of those that are new, by position."""
     texts = [json_text(task.spec) for task in tasks]
     faults = _faults(unit, tasks, texts)
     if faults:
@@ -45,6 +44,7 @@ def add_tasks(unit: Unit, tasks: Sequence[NewTask]) -> Added | Rejection:
     known = _known(unit, tasks)
     ids: list[str] = []
     existing: dict[int, str] = {}
+    numbers = {} if seqs is None else seqs
     for position, (task, text) in enumerate(zip(tasks, texts, strict=True)):
         if task.id in known or task.id in unit.new_ids:
             existing[position] = "id"
@@ -58,9 +58,9 @@ def add_tasks(unit: Unit, tasks: Sequence[NewTask]) -> Added | Rejection:
             holder = unit.unique_holder(task.spec.group, key)
             if holder is None:
                 way = uniqueness.while_of(unique)
-                _insert(unit, task, text or "", queue, (key, way, unique.for_ms))
+                numbers[position] = _insert(unit, task, text or "", queue, (key, way, unique.for_ms))
         else:
-            _insert(unit, task, text or "", queue, None)
+            numbers[position] = _insert(unit, task, text or "", queue, None)
         if holder is not None:
             existing[position] = "unique"
         ids.append(holder[1] if holder is not None else task.id)
@@ -98,9 +98,8 @@ def _known(unit: Unit, tasks: Sequence[NewTask]) -> set[str]:
     return known
 
 
-def _insert(
-    unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tuple[str, str, int | None] | None
-) -> None:
+def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tuple[str, str, int | None] | None) -> int:
+    """Its number."""
     spec, now = task.spec, unit.now
     seq = unit.take("task")
     later = task.at_ms is not None and task.at_ms > now
@@ -150,6 +149,7 @@ def _insert(
         queue.change(msgspec.structs.replace(queue.settings, limit=spec.queue_limit), now)
         unit.tell("queue.changed", queue.name)
     unit.events.append(Event(unit.numbers(1), "task.added", task.id, state, seq, spec.queue, shape))
+    return seq
 
 
 def _flow(spec: TaskSpec, queue: QueueState, task_id: str) -> str | None:
