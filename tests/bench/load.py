@@ -101,8 +101,10 @@ async def gets(address: str, token: str, paths: Sequence[str], *, times_each: in
     }
 
 
-async def runs(address: str, token: str, task: Any, *, count: int, queue: str) -> Report:
-    """So many tasks added at once; until as many more have succeeded in their queue."""
+async def runs(
+    address: str, token: str, task: Any, *, count: int, queue: str, keys: Sequence[str | None] = (None,)
+) -> Report:
+    """So many tasks added at once, with these keys in turns; until as many more have succeeded in their queue."""
     wire = await Wire.open(address)
     # By their end: from the youngest on, a list would look at all that waits until it finds one that has ended.
     look = head(address, token, f"/v1/tasks?queue={quote(queue)}&state=succeeded&sort=-finished_at&limit=1")
@@ -110,7 +112,8 @@ async def runs(address: str, token: str, task: Any, *, count: int, queue: str) -
     began = time.perf_counter()
     try:
         for first in range(0, count, 1000):
-            tasks = [{**task, "queue": queue}] * min(1000, count - first)
+            lot = range(first, min(first + 1000, count))
+            tasks = [{**task, "queue": queue, "key": keys[n % len(keys)]} for n in lot]
             body = json.dumps({"event": "ADD", "tasks": tasks}).encode()
             reply = await wire.ask(head(address, token, "/v1/events", length=len(body)) + body)
             if reply.status != 201:

@@ -6,7 +6,8 @@ shares      three flows of weights 1, 2, 3 that always wait, eight slots: the er
 noisy       one tenant with 100,000 tasks, nine with 100 each, eight slots of 10 ms a task: how long the nine wait, in
             virtual time, under fifo and under sfq
 held        10,000 tasks in front that a limit holds up: what a round of the market costs beside an empty queue
-native      `true` as a task on one node, all that there is: a plain queue and one with every limit and sfq, in turns;
+native      `true` as a task on one node, all that there is: a plain queue and one with every limit and sfq, of one key and
+            of 100, in turns;
             `node_us` is the processor time of the node itself for each, its executor's not counted
 calls       the same with a Python function that does nothing
 """
@@ -259,26 +260,38 @@ def held(rows: report.Rows, rounds: int) -> None:
 async def whole(rows: report.Rows, rounds: int, directory: Path, words: str, task: dict[str, Any], count: int) -> None:
     settings = {**LIMITED, "rate": "1000000/s"}
     del settings["key_weights"]
-    rates: dict[str, list[float]] = {"plain": [], "limited": []}
-    costs: dict[str, list[float]] = {"plain": [], "limited": []}
+    ways = {"plain queue": ("plain", 1), "one key": ("limited", 1), "100 keys in turns": ("keyed", 100)}
+    rates: dict[str, list[float]] = {way: [] for way in ways}
+    costs: dict[str, list[float]] = {way: [] for way in ways}
     async with opened(directory, 1) as (nodes, door):
         await door.close()
         node = nodes.nodes[0]
         assert isinstance(node, Daemon)
-        await _put(node.place.client, "/v1/queues/limited", settings)
+        for queue in ("limited", "keyed"):
+            await _put(node.place.client, f"/v1/queues/{queue}", settings)
         for turn in range(rounds + 1):
-            for what, rate in rates.items():
+            for way, (queue, keys) in ways.items():
                 before_s = node.cpu_s()
-                given = {"task": {**task, "key": f"k{turn % 10}"}, "count": count, "queue": what}
+                given = {
+                    "task": task,
+                    "count": count,
+                    "queue": queue,
+                    "keys": [f"k{turn % 10}-{n}" for n in range(keys)],
+                }
                 found = await loaded("runs", node.place.client, TOKEN, **given)
                 if turn:
-                    rate.append(count / found["seconds"])
-                    costs[what].append((node.cpu_s() - before_s) / count * 1e6)
-    plain, limited = (statistics.median(rates[what]) for what in ("plain", "limited"))
-    plain_us, limited_us = (statistics.median(costs[what]) for what in ("plain", "limited"))
-    ratios = [b / a for a, b in zip(rates["plain"], rates["limited"], strict=True)]
-    rows.add(f"{words}, 1 node, plain queue", per_s=plain, node_us=plain_us)
-    rows.add("  with every limit and sfq", per_s=limited, node_us=limited_us, ratio=statistics.median(ratios))
+                    rates[way].append(count / found["seconds"])
+                    costs[way].append((node.cpu_s() - before_s) / count * 1e6)
+    plain = rates.pop("plain queue")
+    rows.add(
+        f"{words}, 1 node, plain queue", per_s=statistics.median(plain), node_us=statistics.median(costs["plain queue"])
+    )
+    for way, found_rates in rates.items():
+        ratios = [b / a for a, b in zip(plain, found_rates, strict=True)]
+        rows.add(
+            f"  with every limit and sfq, {way}", per_s=statistics.median(found_rates),
+            node_us=statistics.median(costs[way]), ratio=statistics.median(ratios),
+        )  # fmt: skip
 
 
 async def _put(address: str, path: str, body: Any) -> None:
