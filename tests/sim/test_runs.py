@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.found import FOUND
-from tests.sim.table.planted import FAULTS
+from tests.sim.table.planted import FAULTS, planted
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +50,12 @@ def test_the_same_seed_is_the_same_run_to_the_byte_in_every_process(world: str, 
         traces.append(path.read_bytes())
     assert len(traces[0]) > 1000
     assert traces[0] == traces[1]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_planted_fault_takes_away_is_there(fault: str) -> None:
+    with planted(fault):
+        pass
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ what two clocks differ in (0.002 L), and what a kill takes. Planted instead is w
 `new-master-takes-who-is-unheard-for-silent`.
 
 How many seeds each took, of 20 virtual seconds, from seed 1: success-deleted 1, lease-not-counted 1, renewal-by-a-master-without-lease 1,
-new-master-takes-who-is-unheard 1, limit-checked-only-by-the-proposer 1, expiry-ignored 2, give-back-keeps-the-attempt 3,
+new-master-takes-who-is-unheard 1, limit-checked-only-by-the-proposer 4, expiry-ignored 29, give-back-keeps-the-attempt 3,
 beats-sent-for-a-stopped-executor 3, end-of-a-claim 3, session-reopened 20, executor-with-grace 52. Those CI plays.
 """
 
@@ -59,7 +59,7 @@ FOR_EVER_S: Final = 1e9
 def limit_checked_only_by_the_proposer() -> Planted:
     """Apply believes what the master saw when it proposed."""
     return all_of(
-        patch.object(award, "_queue_refusal", lambda *_: None),
+        patch.object(award._Batch, "_queue_refusal", lambda *_: None),
         patch.object(award._Batch, "_holder_refusal", lambda *_: None),
     )
 
