@@ -160,7 +160,9 @@ MachineFactory = Callable[[str], Machine]
 class LogListener(Protocol):
     """Hears what the log does, on the loop, at once, in order. Must be quick and total."""
 
-    def applied(self, entry: Entry, results: Sequence[object]) -> None: ...
+    def applied(self, entry: Entry, results: Sequence[object]) -> None:
+        """The machine has it, and its own connection shows it; others will when this turn of the loop is over."""
+        ...
 
     def role_changed(self, role: Role) -> None: ...
 

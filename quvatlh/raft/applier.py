@@ -35,8 +35,9 @@ class Applier:
         self.on_membership: Callable[[int, Membership], None] = lambda _index, _membership: None
 
     def apply(self, first: int, last: int) -> int:
-        """At least one entry, at most a slice, as one transaction; listeners and answers come after its commit. Listeners come
-        first: what they set going, such as the start of an action, then leaves in this turn of the loop before the answers do."""
+        """At least one entry, at most a slice, as one transaction. Listeners are told before it is closed, so that what they set
+        going, such as the start of an action, leaves first: the log has it, whatever becomes of the state file. Answers come
+        after the commit: who has one finds what it says in every reader."""
         machine, clock = self._machine, self._clock
         ends = clock.boot() + self._slice_s
         done: list[tuple[Entry, Sequence[object]]] = []
@@ -55,10 +56,11 @@ class Applier:
             time_ms = entry.time_ms
             if clock.boot() >= ends:
                 break
-        machine.commit()
         for entry, results in done:
             for listener in self._listeners:
                 listener.applied(entry, results)
+        machine.commit()
+        for entry, results in done:
             self._proposals.applied(entry, results)
         for index, membership in memberships:
             self.on_membership(index, membership)

@@ -9,7 +9,7 @@ disk holds is unknown then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -46,6 +46,8 @@ class LogWriter:
         self._queue = [_Piece(path, None)]
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = False
+        self._rest: asyncio.Future[None] | None = None
+        """Of who closes: nothing is being written."""
         self.stopped = False
         """Closed or failed: nothing more is taken."""
 
@@ -58,18 +60,22 @@ class LogWriter:
 
     def kick(self) -> None:
         """See to it that what waits is written."""
-        if self._waits() and not self._writing and not self.stopped:
-            self._writing = True
-            self._start(self._drain)
+        if not self._writing and not self.stopped and self._waits():
+            self._begin()
 
     def remove(self, paths: list[str]) -> None:
         """In this order, each gone for good before the next one goes."""
         if paths and not self.stopped:
-            self._start(partial(self._remove, paths))
+            task = asyncio.get_running_loop().create_task(self._remove(paths))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Write what waits, then let go of the file."""
         self.kick()
+        if self._writing:
+            self._rest = asyncio.get_running_loop().create_future()
+            await self._rest
         while self._tasks:
             await asyncio.wait(self._tasks)
         self.stopped = True
@@ -77,34 +83,38 @@ class LogWriter:
             self._file.close()
             self._file = None
 
-    def _start(self, work: Callable[[], Awaitable[None]]) -> None:
-        task = asyncio.get_running_loop().create_task(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the disk is not to be trusted, and the owner stops
-            if not self.stopped:
-                self.stopped = True
-                self._failed(exc)
-
     def _waits(self) -> bool:
         return len(self._queue) > 1 or bool(self._queue[0].parts)
 
-    async def _drain(self) -> None:
+    def _begin(self) -> None:
+        pieces, self._queue = self._queue, [_Piece(self._queue[-1].path, None)]
+        self._writing = True
+        self._take()
+        self._lane.give(partial(self._write, pieces), self._written)
+
+    def _written(self, failure: BaseException | None) -> None:
+        """On the loop. No task comes between: an idle node's write is answered after one turn of the loop less."""
+        self._writing = False
         try:
-            while self._waits() and not self.stopped:
-                pieces, self._queue = self._queue, [_Piece(self._queue[-1].path, None)]
-                self._take()
-                await self._lane.run(partial(self._write, pieces))
-                self._done()
-        finally:
-            self._writing = False
+            if failure is not None:
+                raise failure
+            self._done()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the disk is not to be trusted, and the owner stops
+            self._give_up(error)
+        self.kick()
+        if not self._writing and self._rest is not None and not self._rest.done():
+            self._rest.set_result(None)
+
+    def _give_up(self, error: Exception) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self._failed(error)
 
     async def _remove(self, paths: list[str]) -> None:
-        await self._lane.run(partial(self._remove_files, paths))
+        try:
+            await self._lane.run(partial(self._remove_files, paths))
+        except Exception as error:  # noqa: BLE001 - as in _written
+            self._give_up(error)
 
     def _write(self, pieces: list[_Piece]) -> None:
         """On the lane."""

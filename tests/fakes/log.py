@@ -225,8 +225,8 @@ class FakeLog:
     def _apply(self, entry: Entry) -> Iterable[object]:
         self.machine.begin()
         results = self.machine.apply(entry)
-        self.machine.commit()
         self._tell(lambda listener: listener.applied(entry, results))
+        self.machine.commit()
         self._progress.set()
         return results
 

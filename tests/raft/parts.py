@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from quvatlh.ports import Member, Membership
 from quvatlh.raft import entries
 from quvatlh.raft.ballot import Ballot
-from quvatlh.raft.disk import Disk, Lane
+from quvatlh.raft.disk import Disk, Lane, run_on
 from quvatlh.raft.journal import Journal
 from quvatlh.raft.segment import Base
 from quvatlh.raft.settings import Settings
@@ -66,6 +66,14 @@ class PoweredMachine:
 class InlineLane:
     """Does the job where it is asked for."""
 
+    def give(self, job: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
+        failure: BaseException | None = None
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - it is the giver's
+            failure = error
+        asyncio.get_running_loop().call_soon(then, failure)
+
     async def run(self, job: Callable[[], T]) -> T:
         return job()
 
@@ -77,12 +85,13 @@ class HeldLane:
     """Jobs wait until the test lets one go; what they do is done then."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self._waiting: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+
+    def give(self, job: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
+        self._waiting.append((job, then))
 
     async def run(self, job: Callable[[], T]) -> T:
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((job, answer))
-        return await answer
+        return await run_on(self, job)
 
     async def until_waiting(self) -> None:
         while not self._waiting:
@@ -91,8 +100,9 @@ class HeldLane:
     async def let_go(self) -> None:
         """One job, and what follows from it on the loop."""
         await self.until_waiting()
-        job, answer = self._waiting.pop(0)
-        answer.set_result(job())
+        job, then = self._waiting.pop(0)
+        job()
+        then(None)
         await turns()
 
     @property

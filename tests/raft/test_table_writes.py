@@ -153,6 +153,27 @@ async def test_a_backlog_is_applied_in_slices_of_ten_milliseconds_each_a_transac
     assert [part for part in machine.story if isinstance(part, str)] == ["begin", "commit"] * 2
 
 
+class Told:
+    """Listeners and proposals at once: who is told, and when."""
+
+    def __init__(self, story: list[Any], word: str) -> None:
+        self._story = story
+        self._word = word
+
+    def applied(self, entry: Any, _results: Any) -> None:
+        self._story.append((self._word, entry.index))
+
+
+def test_listeners_are_told_before_the_transaction_is_closed_and_nobody_is_answered_before_that() -> None:
+    machine = SlowMachine(FakeClock())
+    log: Any = LogOnly(list(rows(1, 2)), machine)
+    proposals: Any = Told(machine.story, "answered")
+    listener: Any = Told(machine.story, "told")
+    Applier(log, proposals, [listener], machine.clock, Settings()).apply(1, 2)
+    after = machine.story[3:]
+    assert after == [("told", 1), ("told", 2), "commit", ("answered", 1), ("answered", 2)]
+
+
 @fails_under("backlog-in-one-go")
 async def test_an_entry_that_takes_longer_than_a_slice_is_a_slice() -> None:
     machine = SlowMachine(FakeClock(), seconds=0.5)

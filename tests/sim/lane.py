@@ -6,13 +6,13 @@ paused lanes, a dead one gets no answers.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from quvatlh.raft.disk import run_on
 from tests.sim.process import Crashed, Process
 
 T = TypeVar("T")
@@ -50,19 +50,20 @@ class SimLane:
         self._process = process
         self._pace = pace
         self._rng = rng
-        self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = deque()
         self._working = False
         self._closed = False
 
-    async def run(self, job: Callable[[], T]) -> T:
+    def give(self, job: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
         if self._closed:
             raise RuntimeError("the lane is closed")
-        answer: asyncio.Future[T] = self._process.loop.create_future()
-        self._waiting.append((job, answer))
+        self._waiting.append((job, then))
         if not self._working:
             self._working = True
             self._later(self._pace.start(self._rng), self._start)
-        return await answer
+
+    async def run(self, job: Callable[[], T]) -> T:
+        return await run_on(self, job)
 
     def close(self) -> None:
         """What was given is done at once, as the caller waits for it."""
@@ -85,22 +86,20 @@ class SimLane:
             self._start()
 
     def _work(self) -> Callable[[], None]:
-        """Do the next job; what is to be called when its answer is due. A job given up before it began is not done."""
-        job, answer = self._waiting.popleft()
-        if answer.cancelled():
-            return _nothing
+        """Do the next job; what is to be called when its answer is due."""
+        job, then = self._waiting.popleft()
+        failure: BaseException | None = None
         self._owner.in_lane = True
         try:
-            result = job()
+            job()
         except Crashed:
             self._process.crash()
             return _nothing
         except Exception as error:  # noqa: BLE001 - it is the answer
-            story = error
-            return lambda: None if answer.done() else answer.set_exception(story)
+            failure = error
         finally:
             self._owner.in_lane = False
-        return lambda: None if answer.done() else answer.set_result(result)
+        return lambda: then(failure)
 
 
 def _nothing() -> None:
