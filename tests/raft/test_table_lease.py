@@ -11,6 +11,7 @@ from quvatlh.raft.settings import Settings
 from tests.raft.nodes import SOON_S, Town, add, engine_of, held, log_of, play
 from tests.raft.rig import Bench, bench, cluster
 from tests.raft.teeth import fails_under
+from tests.sim.net import Link
 
 
 async def master_at_work(voters: str = "abc") -> Bench:
@@ -220,6 +221,8 @@ def test_leadership_is_handed_over_with_entries_in_flight_and_all_of_them_are_an
     async def story(town: Town) -> None:
         master = await town.founded()
         heir = town.others(master)[0]
+        # The third node's answers commit all of it while those of the heir are on their way.
+        town.net.set_link(heir.name, master.name, Link(latency_s=(0.02, 0.02), spike_chance=0.0))
         values = [str(number) for number in range(20)]
 
         async def at_once(log: object) -> list[object]:
