@@ -310,7 +310,9 @@ class Auction:
         under_way = [(row, [worker for worker, _ in self._under_way[seq]]) for seq, row in self._rows.items()]
         unwanted = self._under_way.keys() | self._passed
         lots = self._lots.under_way()
-        return self._field.root(bids, under_way, unwanted, self._now_ms(), self._look_in, only, self._fed_ms, lots)
+        return self._field.root(
+            bids, under_way, unwanted, self._now_ms(), self._look_in, only, self._fed_ms, lots, self._under_way
+        )
 
     async def _propose(self, awards: tuple[c.Award, ...]) -> None:
         try:

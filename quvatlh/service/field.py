@@ -6,6 +6,7 @@ their turn, and not before. So with a thousand queues a round reads of the tasks
 
 from __future__ import annotations
 
+import operator
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -48,6 +49,10 @@ ROOM_MAX: Final = 1000
 _SETTINGS: Final = msgspec.json.Decoder(QueueSettings)
 
 
+Proposed = tuple[Queued, Sequence[str]]
+"""A task, and the workers of its awards."""
+
+
 class Field:
     """Of the auction: it outlives rounds, and knows the settings of queues until they change."""
 
@@ -68,17 +73,18 @@ class Field:
     def root(
         self,
         bids: Sequence[Bid],
-        under_way: Iterable[tuple[Queued, Sequence[str]]],
+        under_way: Sequence[Proposed],
         unwanted: AbstractSet[int],
         now_ms: int,
         look_in: Callable[[float], None],
         only: str | None = None,
         run_ms: Callable[[str], float | None] = lambda _: None,
-        lots: Iterable[Lot | FlowLot] = (),
+        lots: Sequence[Lot | FlowLot] = (),
+        order: Iterable[int] = (),
     ) -> Root:
         """`under_way`: tasks that are proposed, with their workers; `unwanted`: those and the ones that were refused;
         `only`: of this queue; `run_ms`: of a queue that may be fed ahead of slots; `lots`: what of that is
-        under way as well."""
+        under way as well; `order`: both, by seq, as they were proposed."""
         db = self._state.db
         holds = Holds(db, Turns(db), now_ms)
         holds.know_queues()
@@ -89,7 +95,8 @@ class Field:
         settings = self._known(shapes)
         if any(each.class_ is not None for each in settings.values()):
             holds.tree = read_tree(db, now_ms)
-        self._count(holds, under_way, lots, matters=len(shapes) > 1 or holds.tree is not None)
+        proposed = _as_proposed(under_way, lots, order)
+        self._count(holds, proposed, matters=len(shapes) > 1 or holds.tree is not None)
         room_of = Room(bids, run_ms)
         round_ = _Round(self, holds, bids, unwanted, room_of)
         slots = {number: self._slots(number) for numbers in shapes.values() for number in numbers}
@@ -108,24 +115,19 @@ class Field:
         classes = {queue: each.class_ for queue, each in settings.items()}
         return Root(holds, classes, make, room_of.changed, lambda: room_of.is_any(least))
 
-    def _count(
-        self,
-        holds: Holds,
-        rows: Iterable[tuple[Queued, Sequence[str]]],
-        lots: Iterable[Lot | FlowLot],
-        *,
-        matters: bool,
-    ) -> None:
-        """What is under way. Whose turn it is does not matter where there is one queue."""
-        for lot in lots:
-            known = self.settings(lot.queue)
-            if isinstance(lot, Lot):
-                holds.took_lot(lot)
-            else:
-                holds.took_flow_lot(lot, known)
-            for task in lot.tasks.values() if matters else ():
-                holds.charge_one(lot.queue, task.cost, lot.slots, known)
-        for row, workers in rows:
+    def _count(self, holds: Holds, under_way: Sequence[Lot | FlowLot | Proposed], *, matters: bool) -> None:
+        """Whose turn it is does not matter where there is one queue."""
+        for each in under_way:
+            if isinstance(each, Lot | FlowLot):
+                known = self.settings(each.queue)
+                if isinstance(each, Lot):
+                    holds.took_lot(each)
+                else:
+                    holds.took_flow_lot(each, known)
+                for task in each.tasks.values() if matters else ():
+                    holds.charge_one(each.queue, task.cost, each.slots, known)
+                continue
+            row, workers = each
             known = self.settings(row.queue)
             for worker in workers:
                 holds.took(row, known, worker)
@@ -180,6 +182,21 @@ class Field:
 
     def takers(self) -> frozenset[str]:
         return frozenset(view.name for view in self._presence.takers())
+
+
+def _as_proposed(
+    rows: Sequence[Proposed], lots: Sequence[Lot | FlowLot], order: Iterable[int]
+) -> Sequence[Lot | FlowLot | Proposed]:
+    """Whose turn is next follows from the order: each start moves virtual time. `rows` have theirs, and so have `lots`."""
+    if not rows or not lots:
+        return rows or lots
+    places = {seq: place for place, seq in enumerate(order)}
+    together = [(places[next(iter(lot.tasks))], lot) for lot in lots]
+    alone = [(places[each[0].seq], each) for each in rows]
+    return [each for _, each in sorted([*together, *alone], key=_place)]
+
+
+_place: Final = operator.itemgetter(0)
 
 
 class _Round:

@@ -115,6 +115,8 @@ class Holds:
         self._names = tally.NameTally(db)
         self._live: dict[tuple[str, str, str], int] = {}
         self._counts: dict[tuple[str, str], Live] = {}
+        self._starts: Counter[str] = Counter()
+        """By queue: what is under way, and what the round has given out. The bucket in the table knows of neither."""
 
     def charge(self, row: Queued, settings: QueueSettings) -> None:
         """A start counts for its queue and its class, as apply will count it."""
@@ -134,6 +136,7 @@ class Holds:
     def took(self, row: Queued, settings: QueueSettings, worker: str) -> None:
         """It counts as live, where that is asked for, and for its flow."""
         live, queue, key = self._live, row.queue, row.key
+        self._starts[queue] += 1
         if settings.limit is not None:
             live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + 1
         if settings.limit_per_worker is not None:
@@ -157,6 +160,7 @@ class Holds:
     def took_lot(self, lot: Lot) -> None:
         """The same of many in which neither keys nor flows have a say."""
         live, queue, count = self._live, lot.queue, len(lot.tasks)
+        self._starts[queue] += count
         live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + count
         self.counts(tally.LIVE_WORKER, queue)[lot.worker] += count
         for (group, name), named in lot.names.items():
@@ -164,8 +168,9 @@ class Holds:
 
     def took_flow_lot(self, lot: FlowLot, settings: QueueSettings) -> None:
         """The same of one of flows."""
-        live, queue = self._live, lot.queue
-        live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + len(lot.tasks)
+        live, queue, count = self._live, lot.queue, len(lot.tasks)
+        self._starts[queue] += count
+        live[tally.LIVE, queue, ""] = self.live(tally.LIVE, queue, "") + count
         for worker, n in lot.workers.items():
             self.counts(tally.LIVE_WORKER, queue)[worker] += n
         if settings.limit_per_key is not None:
@@ -207,7 +212,7 @@ class Holds:
         return self._live.get((tally.LIVE, queue, ""), 0)
 
     def rate_room(self, queue: str, settings: QueueSettings) -> tuple[int, int | None]:
-        """How many its rate lets start now, and when the next one could, if none."""
+        """How many its rate lets start now beside those, and when the next one could, if none."""
         row = self._db.execute("SELECT bucket_units, bucket_at FROM queue WHERE name = ?", (queue,)).fetchone()
         rate = settings.rate
         if row is None or rate is None:
@@ -215,7 +220,7 @@ class Holds:
         state = QueueState(queue, settings, row[0], row[1], None)
         free_at = state.free_at(self._now_ms)
         state.may_start(self._now_ms)
-        return state.bucket_units // rate.per_ms, free_at
+        return state.bucket_units // rate.per_ms - self._starts[queue], free_at
 
     def name_is_full(self, row: Queued) -> bool:
         name = row.counted_name

@@ -31,7 +31,8 @@ from quvatlh.core.model import Rate, TaskSpec, Work, WorkerFacts
 from quvatlh.core.rows import Queued
 from quvatlh.core.views import WorkerView
 from quvatlh.service.bids import Bid
-from quvatlh.service.field import Field
+from quvatlh.service.field import Field, Proposed
+from quvatlh.service.holds import Lot
 from quvatlh.service.offers import Book
 from quvatlh.service.presence import Presence
 from quvatlh.service.shapes import Shapes
@@ -92,10 +93,18 @@ class Master:
             part = specs[start : start + ADD_TASKS_MAX]
             self.table.do(c.Add(tuple(c.NewTask(f"t{first + start + n}", spec) for n, spec in enumerate(part))))
 
-    def choose(self, slots: int) -> list[Queued]:
-        """As the auction does it in a round."""
+    def choose(
+        self,
+        slots: int,
+        under_way: Sequence[Proposed] = (),
+        lots: Sequence[Lot] = (),
+        order: Sequence[int] = (),
+    ) -> list[Queued]:
+        """As the auction does it in a round, one by one, while this is under way."""
         bid = Bid(self._view, SESSION, slots, 0)
-        root = self.field.root([bid], [], frozenset(), self.table.now, lambda _: None)
+        root = self.field.root(
+            [bid], under_way, frozenset(order), self.table.now, lambda _: None, lots=lots, order=order
+        )
         chosen: list[Queued] = []
         while bid.free and (lane := root.next()) is not None:
             found = lane.next()

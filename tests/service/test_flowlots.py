@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core.disciplines.sfq import Fair
+from quvatlh.core.model import Rate
 from quvatlh.core.rows import QUEUED_SELECT
 from quvatlh.service import auction
 from tests.service.bidding import ready
@@ -135,6 +136,17 @@ async def test_several_workers_share_a_lot_of_flows_as_they_share_single_tasks(t
     assert found[0] == found[1]
     assert {worker for _, worker in found[0]} == {"n1", "n2"}
     assert len(found[0]) == 50
+
+
+async def test_what_is_under_way_counts_for_the_rate(tmp_path: Path) -> None:
+    """A lot that ends at what is not plain is followed by a round at once: nothing of that is refused."""
+    specs: list[dict[str, Any]] = [{"key": "a", "lease_ms": 2000 if n == 12 else None} for n in range(COUNT)]
+    found = []
+    for apart in (False, True):
+        async with one(tmp_path / str(apart), slots=90, ahead=False) as stand:
+            await ready(stand)
+            found.append(await given(stand, specs, apart=apart, discipline="sfq", rate=Rate(1, 3_600_000), burst=20))
+    assert found[0] == found[1] == [(f"t{n}", "n1") for n in range(20)]
 
 
 @pytest.mark.parametrize("once", [5, 50])

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core import market
 from quvatlh.core.commands import QueueChanges
 from quvatlh.core.events import Event
 from quvatlh.core.market import PlainTask
@@ -22,6 +23,7 @@ from quvatlh.service import auction
 from quvatlh.service.auction import PROPOSALS_MAX
 from quvatlh.service.bids import Bid
 from quvatlh.service.holds import Lot
+from tests.bench.queues import SESSION, WORKER, Master
 from tests.service.bidding import ready
 from tests.service.stand import PATIENCE_S, Stand, one, two
 
@@ -174,6 +176,25 @@ async def test_what_is_under_way_counts_for_whose_turn_it_is(tmp_path: Path) -> 
             lane = root.next()
             assert lane is not None
             assert lane.queue.name == first
+
+
+@pytest.mark.parametrize("lot_first", [False, True])
+def test_turns_follow_the_order_in_which_single_tasks_and_lots_were_proposed(lot_first: bool, tmp_path: Path) -> None:
+    """What comes next while both are under way comes next when both have been applied, too."""
+    master = Master(str(tmp_path))
+    master.put("a", weight=4)
+    master.add([TaskSpec(WORK, queue=queue) for queue in "a" * 20 + "b" * 20])
+    db = master.table.db
+    (a, shape, _), _ = market.ready(db)
+    alone = market.ready_tasks(db, a, shape, limit=3)
+    tasks = {task.seq: task for task in market.plain_tasks(db, "b", shape, limit=7, without=())}
+    lot = Lot.of("b", WORKER, 1, tasks)
+    order = [*tasks, *(row.seq for row in alone)] if lot_first else [*(row.seq for row in alone), *tasks]
+    expected = master.choose(8, [(row, [WORKER]) for row in alone], [lot], order)
+    told = master.table.do(c.Awards(tuple(c.Award(seq, WORKER, SESSION) for seq in order)))
+    assert not told.refused
+    assert [row.seq for row in master.choose(8)] == [row.seq for row in expected]
+    master.close()
 
 
 async def test_a_lot_is_read_as_it_is_given_out(tmp_path: Path) -> None:
