@@ -136,7 +136,8 @@ class Engine(Following, Leading, Electing):
     # --- events -----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look at the clock, commit, apply, send."""
+        """Look at the clock, commit, apply, send; meanwhile the disk has what came before."""
+        self._journal.kick()
         if (
             self.leads()
             and not self._alone()
@@ -186,8 +187,7 @@ class Engine(Following, Leading, Electing):
         kind, fields = frames.check(message)
         handler: Callable[..., None] = getattr(self, "_on_" + kind.replace("-", "_"))
         handler(link, *fields)
-        self._journal.kick()
-        self._host.wake()
+        self._host.wake()  # the tick has all synced at once that came in one read
 
     def send(self, node_id: str, message: Message) -> None:
         """pysyncobj's messages, put into frames; those that it should not send are dropped here."""

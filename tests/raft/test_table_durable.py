@@ -29,6 +29,15 @@ async def test_a_follower_answers_for_entries_only_when_they_are_synced() -> Non
     assert follower.said("b", "next") == [["next", 1, 4, False, True]]
 
 
+async def test_one_sync_covers_the_appends_that_come_in_one_read() -> None:
+    lane = HeldLane()
+    follower = await bench(lane=lane)
+    follower.append("b", 1, (0, 0), *rows(1, 2))
+    follower.append("b", 1, (2, 1), *rows(3, 5))
+    await lane.let_go()
+    assert (follower.journal.durable_index, lane.waiting) == (5, 0)
+
+
 @fails_under("no-sync-before-answers")
 async def test_an_answer_that_waits_is_of_entries_the_next_start_still_finds() -> None:
     lane = HeldLane()
