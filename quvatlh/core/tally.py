@@ -74,7 +74,9 @@ class Tally:
 
     def know(self, scope: str, a: str, several: Collection[str]) -> None:
         """Read what will be asked for, at once."""
-        missing = [b for b in several if (scope, a, b) not in self._before]
+        missing = [
+            b for b in several if (scope, a, b) not in self._before and "\0" not in b
+        ]  # JSON ends there for SQLite
         if len(missing) < _TOGETHER_MIN:
             return
         self._before.update(((scope, a, b), 0) for b in missing)

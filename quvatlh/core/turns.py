@@ -80,7 +80,9 @@ class Tags:
 
     def know(self, flows: Collection[str]) -> None:
         """Read what will be asked for, at once."""
-        missing = [flow for flow in flows if flow not in self._finish]
+        missing = [
+            flow for flow in flows if flow not in self._finish and "\0" not in flow
+        ]  # JSON ends there for SQLite
         if len(missing) < _TOGETHER_MIN:
             return
         self._finish.update(dict.fromkeys(missing, 0))

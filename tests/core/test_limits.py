@@ -66,6 +66,16 @@ def test_limits_by_key_and_by_worker(table: Table) -> None:
     assert held(table, "b") == (("key_limit",), ("a",))
 
 
+def test_the_limit_of_a_key_holds_whatever_the_key_is_made_of_and_whoever_is_in_the_batch(table: Table) -> None:
+    table.do(c.PutQueue("q", QueueSettings(discipline="sfq", limit_per_key=1)))
+    keys = ["e\0f", "e\0f", "k1", "k2", "k3"]
+    for id_, key in zip("abcde", keys, strict=True):
+        table.add(id_, queue="q", key=key)
+    assert awarded(table, "a") == ["a"]
+    result = table.do(c.Awards(tuple(c.Award(table.seq(id_), "w1", "s-w1") for id_ in "bcde")))
+    assert result.refused == {0: "key_limit"}
+
+
 def test_a_rate_gives_its_burst_at_once_and_then_its_share_of_time(table: Table) -> None:
     table.do(c.PutQueue("q", QueueSettings(rate=Rate(2, 1000), burst=3)))
     for id_ in "abcdefgh":
