@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 import click
+import msgspec
 
 from quvatlh.cli.printing import say
 from quvatlh.cli.status import ExitStatus
@@ -28,7 +28,7 @@ def is_json(ctx: click.Context) -> bool:
 
 
 def say_json(message: str) -> None:
-    say(json.dumps({"kind": "rejected", "code": CODE, "detail": message, "errors": []}))
+    say(msgspec.json.encode({"kind": "rejected", "code": CODE, "detail": message, "errors": []}).decode())
 
 
 def refuse(message: str) -> NoReturn:
