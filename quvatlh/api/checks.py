@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from quvatlh.api.formats import DURATION_FORM, DURATION_PATTERN, TIME_FORM, duration_ms, time_ms
+from quvatlh.api.formats import DURATION_FORM, DURATION_PATTERN, TIME_FORM, duration_ms, duration_text, time_ms
 from quvatlh.core import limits
 from quvatlh.core.rejections import FieldError
 from quvatlh.service.pool import Rejected
@@ -165,10 +165,13 @@ def choice(*words: str) -> Kind:
 
 
 def duration(low_ms: int = 0, high_ms: int = limits.TIME_MS_MAX) -> Kind:
+    upto = "" if high_ms == limits.TIME_MS_MAX else f" to {duration_text(high_ms)}"
+    bounds = f"from {duration_text(low_ms)}{upto}" if upto else f"{duration_text(low_ms)} or more"
+
     def check(given: Any) -> int:
         ms = duration_ms(given)
         if not low_ms <= ms <= high_ms:
-            raise ValueError(f"must be from {low_ms}ms to {high_ms}ms")
+            raise ValueError(f"must be {bounds}, not {shown(given)}")
         return ms
 
     form = {"type": ["string", "number"], "pattern": f"^{DURATION_PATTERN}$", "minimum": 0}

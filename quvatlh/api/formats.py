@@ -42,6 +42,8 @@ _CONTAINERS = frozenset({dict, list})
 
 def decode(raw: bytes) -> Any:
     """One JSON value; ValueError says what is wrong with it."""
+    if not raw:
+        raise ValueError("is empty, where JSON is needed")
     try:
         value = _decoder.decode(raw)
     except RecursionError:

@@ -16,6 +16,7 @@ from aiohttp import web
 from quvatlh.api import shapes
 from quvatlh.api.checks import (
     Fault,
+    Faults,
     Field,
     Kind,
     boolean,
@@ -161,7 +162,7 @@ def _relations(checked: Json) -> None:
     """What one request says against itself; what it says against the rest, the tree knows."""
     rate, ceil = checked.get("rate_milli"), checked.get("ceil_milli")
     if rate is not None and ceil is not None and ceil < rate:
-        raise ValueError("ceil is below the rate")
+        raise Faults(Fault("ceil", "must not be below the rate"))
 
 
 def _putting(fields: Mapping[str, Field]) -> Kind:

@@ -7,7 +7,9 @@ Anything else that a handler raises is a bug: the client is told an id, the log 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import secrets
 import ssl
 from collections.abc import Callable
@@ -44,6 +46,13 @@ JUDGED_EACH_S: Final = 0.5
 """So long at most a token that was revoked, or narrowed, goes on where it had begun."""
 NOWHERE: Final = "(none)"
 """The route, in numbers, of what leads nowhere."""
+
+
+def _why_not(error: OSError) -> str:
+    """In words, in place of asyncio's tuples, and with what to do about what happens most."""
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens there; end it, or give another address"
+    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error.strerror or error)
 
 
 class ListenRefused(OSError):
@@ -101,9 +110,7 @@ class Server:
         try:
             self._listener = await loop.create_server(self._web, host, port, ssl=context, backlog=1024)
         except OSError as error:
-            raise ListenRefused(
-                f"http.listen: cannot listen at {self._options.listen}: {error.strerror or error}"
-            ) from None
+            raise ListenRefused(f"http.listen: cannot listen at {self._options.listen}: {_why_not(error)}") from None
         self._judging = loop.create_task(self._judge_again())
         bound = self._listener.sockets[0].getsockname()
         self.sessions.placed(bound[1], secure=context is not None)

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -16,6 +16,7 @@ from quvatlh.cli import failing, waiting
 from quvatlh.cli.calling import call_of, call_options
 from quvatlh.cli.printing import count, print_json, say
 from quvatlh.cli.progress import progress
+from quvatlh.cli.refusing import refuse
 from quvatlh.cli.session import Session, Told, speaks_http
 from quvatlh.cli.status import ExitStatus
 from quvatlh.cli.taskoptions import Task, fields, merged, task_options
@@ -124,9 +125,9 @@ def tasks_of(path: str) -> list[Task]:
         with _opened(path) as file:
             tasks = read_tasks(file.read())
     except BadYaml as error:
-        _fail(f"{_shown(path)}: {error}")
+        refuse(f"{_shown(path)}: {error}")
     if not tasks:
-        _fail(f"{_shown(path)}: holds no task")
+        refuse(f"{_shown(path)}: holds no task")
     return tasks
 
 
@@ -203,21 +204,24 @@ def _add_lines(session: Session, path: str, key: str, *, keep_ids: bool) -> list
             except Problem as problem:
                 session.tell(problem)
                 session.tell_key(problem, key)
-                _say_counts(counts)
+                _say_counts(session, counts)
                 raise Told(failing.status(problem)) from None
             except LineTooLong as error:
                 say(f"quvatlh: {_shown(path)}: {error}")
-                _say_counts(counts)
+                _say_counts(session, counts)
                 raise Told(ExitStatus.REJECTED) from None
 
         session.run(work)
     if counts["refused"]:
-        _say_counts(counts)
+        _say_counts(session, counts)
         sys.exit(ExitStatus.REJECTED)
     return ids
 
 
-def _say_counts(counts: dict[str, int]) -> None:
+def _say_counts(session: Session, counts: dict[str, int]) -> None:
+    """A program counts what it was told, cut by cut."""
+    if session.as_json:
+        return
     refused = f"; {counts['refused']:,} refused, in cuts of 1,000 all or nothing" if counts["refused"] else ""
     say(f"quvatlh: {count(counts['added'], 'task')} added{refused}")
 
@@ -244,15 +248,10 @@ def _opened(path: str) -> BinaryIO:
     try:
         return open(path, "rb")
     except FileNotFoundError:
-        _fail(f"there is no file {path}; to add a command, put -- before it: quvatlh add -- {path}")
+        refuse(f"there is no file {path}; to add a command, put -- before it: quvatlh add -- {path}")
     except OSError as error:
-        _fail(f"{path}: {(error.strerror or '').lower()}")
+        refuse(f"{path}: {(error.strerror or '').lower()}")
 
 
 def _shown(path: str) -> str:
     return "standard input" if path == "-" else path
-
-
-def _fail(message: str) -> NoReturn:
-    say(f"quvatlh: {message}")
-    sys.exit(ExitStatus.USAGE)

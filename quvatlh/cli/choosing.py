@@ -71,7 +71,9 @@ def only_failed(ids: Sequence[str], pairs: Sequence[str], *, failed: bool) -> Se
 
 def chosen(session: Session, ids: Sequence[str], pairs: Sequence[str], *, yes: bool, words: Words) -> Choice:
     if bool(ids) == bool(pairs):
-        raise click.UsageError("name tasks by their ids, or give --match K=V; one of them")
+        has_failed = any(each.name == "failed" for each in click.get_current_context().command.params)
+        more = ", or --failed" if has_failed else ""
+        raise click.UsageError(f"name tasks by their ids, or give --match K=V{more}; one of them")
     match = _match(session, pairs)
     if match and not yes and session.around.asks:
         _ask(session, match, words)

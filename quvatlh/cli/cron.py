@@ -301,3 +301,4 @@ def _ask(session: Session, verb: Verb, name: str) -> Any:
 
 
 cron.add_command(add, "set")
+cron.add_command(rm, "delete")

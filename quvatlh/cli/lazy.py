@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from quvatlh.cli.refusing import is_json, note_json, say_json
+
 INTERRUPTED = 128 + 2
 """As a shell tells of a program that SIGINT ended."""
 
@@ -58,9 +60,18 @@ class LazyGroup(NearGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in self._lazily.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        note_json(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Ctrl-C is no news to who pressed it."""
+        """Ctrl-C is no news to who pressed it. A program that asks for JSON gets it for a wrong option, too."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            if not is_json(ctx) or isinstance(error, click.exceptions.NoArgsIsHelpError):
+                raise
+            say_json(error.format_message())
+            ctx.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.names import completing, hinting
-from quvatlh.cli.printing import Table, age, plain, print_json, say
+from quvatlh.cli.printing import Table, age, plain, print_json
+from quvatlh.cli.refusing import refuse
 from quvatlh.cli.session import Session, speaks_http
-from quvatlh.cli.status import ExitStatus
 from quvatlh.client import Client, Fault, Rejected
 from quvatlh.codec.taskfile import read_tasks
 from quvatlh.codec.yamltext import BadYaml
@@ -158,16 +158,16 @@ def _source(file: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        _fail(f"{_shown(file)}: is not UTF-8 at byte {error.start}")
+        refuse(f"{_shown(file)}: is not UTF-8 at byte {error.start}")
 
 
 def _task(file: str) -> Json:
     try:
         tasks = read_tasks(_read(file))
     except BadYaml as error:
-        _fail(f"{file}: {error}")
+        refuse(f"{file}: {error}")
     if len(tasks) != 1:
-        _fail(f"{file}: holds {len(tasks)} tasks; one is asked about at a time")
+        refuse(f"{file}: holds {len(tasks)} tasks; one is asked about at a time")
     return tasks[0]
 
 
@@ -178,13 +178,8 @@ def _read(file: str) -> bytes:
         with open(file, "rb") as opened:
             return opened.read(SOURCE_BYTES_MAX)
     except OSError as error:
-        _fail(f"{file}: {(error.strerror or '').lower()}")
+        refuse(f"{file}: {(error.strerror or '').lower()}")
 
 
 def _shown(file: str) -> str:
     return "standard input" if file == "-" else file
-
-
-def _fail(message: str) -> NoReturn:
-    say(f"quvatlh: {message}")
-    sys.exit(ExitStatus.USAGE)

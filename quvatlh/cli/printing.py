@@ -155,7 +155,11 @@ def between(start: str | None, end: str | None) -> str:
     """How long something took; empty when it did not."""
     if not start or not end:
         return ""
-    seconds = max((_moment(end) - _moment(start)).total_seconds(), 0.0)
+    return taken(max((_moment(end) - _moment(start)).total_seconds(), 0.0))
+
+
+def taken(seconds: float) -> str:
+    """Two digits of what took some seconds; else as a span."""
     return f"{seconds:.2g}s" if 1 <= seconds < 9.95 else span(seconds)
 
 

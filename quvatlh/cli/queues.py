@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ from quvatlh.cli.taskoptions import backoff, exit_codes
 from quvatlh.client import Client, Done, Rejected
 
 PAGE = 1000
+NEW = "queue {} is new"
 NONE = "none"
 """Takes a setting back."""
 PURGED = ("scheduled", "pending", "retrying", "succeeded", "failed", "deleted")
@@ -124,10 +125,19 @@ def change(session: Session, name: str, **given: str | None) -> None:
         before = await _before(client, name)
         found = await client.patch_queue(name, _changes(named, before or {}))
         if before is None:
-            session.hint(f"queue {plain(name)} is new")
+            session.hint(NEW.format(plain(name)))
         return found
 
     tell(session, session.run(work))
+
+
+async def _new_or_not(session: Session, client: Client, name: str, change: Callable[[str], Awaitable[Json]]) -> Json:
+    """Done, and whether that has made the queue: for typing errors."""
+    before = await _before(client, name)
+    found = await change(name)
+    if before is None:
+        session.hint(NEW.format(plain(name)))
+    return found
 
 
 async def _before(client: Client, name: str) -> Json | None:
@@ -205,7 +215,7 @@ def pause(session: Session, names: Sequence[str]) -> None:
     """Start nothing more of a queue. What runs goes on, and tasks may be added."""
 
     async def work(client: Client) -> list[Json]:
-        return [await client.pause_queue(name) for name in names]
+        return [await _new_or_not(session, client, name, client.pause_queue) for name in names]
 
     _told(session, session.run(work), "is paused")
 
@@ -217,7 +227,7 @@ def resume(session: Session, names: Sequence[str]) -> None:
     """Start tasks of a paused queue again."""
 
     async def work(client: Client) -> list[Json]:
-        return [await client.resume_queue(name) for name in names]
+        return [await _new_or_not(session, client, name, client.resume_queue) for name in names]
 
     _told(session, session.run(work), "goes on")
 

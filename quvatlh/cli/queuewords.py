@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from quvatlh.cli.printing import age, labelled, plain, print_json, when
-from quvatlh.cli.session import Session
+from quvatlh.cli.printing import age, labelled, plain, print_json, taken, when
+from quvatlh.cli.session import Session, seconds
 
 HEADS = ("QUEUE", "PENDING", "RUNNING", "LATER", "FAILED", "OLDEST", "IN/S", "OUT/S", "WAIT", "SETTINGS")
 KEEP = {"keep": {"age": "1d", "count": 100_000}, "keep_failed": {"age": "30d", "count": 1_000_000}}
@@ -29,7 +29,7 @@ def row(one: Json, now_ms: int) -> list[object]:
         age(one["oldest_pending_at"], now_ms),
         f"{rates['in']:.3g}",
         f"{rates['out']:.3g}",
-        (rates["wait"] or {}).get("p95", "-"),
+        rounded((rates["wait"] or {}).get("p95", "-")),
         ", ".join(_settings(one)) or "-",
     ]
 
@@ -75,8 +75,14 @@ def pairs(one: Json, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "rates", f"{rates['in']:.3g}/s in, {rates['out']:.3g}/s out{failures}, over {rates['span']}"
     for field in ("wait", "run"):
         if rates[field]:
-            yield field, ", ".join(f"{word} {span}" for word, span in rates[field].items())
+            yield field, ", ".join(f"{word} {rounded(span)}" for word, span in rates[field].items())
     yield from _rules(one)
+
+
+def rounded(text: str) -> str:
+    """As a node says it, to the millisecond: 42495ms. For people: 42s."""
+    found = seconds(text)
+    return taken(found) if found else text
 
 
 def _rules(one: Json) -> Iterator[tuple[str, str]]:

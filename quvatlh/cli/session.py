@@ -15,6 +15,7 @@ import msgspec
 
 from quvatlh.cli import failing
 from quvatlh.cli.printing import say
+from quvatlh.cli.refusing import say_json
 from quvatlh.cli.status import ExitStatus
 from quvatlh.cli.surroundings import Surroundings, here
 from quvatlh.client import Client, Options, Problem, Token, Unknown, find_token, parse_urls
@@ -67,7 +68,11 @@ class Session:
         if isinstance(error, BrokenPipeError):
             raise error
         where = f"{error.filename}: " if error.filename else ""
-        say(f"quvatlh: {where}{(error.strerror or str(error)).lower()}")
+        message = f"{where}{(error.strerror or str(error)).lower()}"
+        if self.as_json:
+            say_json(message)
+        else:
+            say(f"quvatlh: {message}")
         sys.exit(ExitStatus.REJECTED)
 
     def tell(self, problem: Problem, *, first: int = 0, only_one: bool = False) -> None:

@@ -139,10 +139,7 @@ def _times(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
 def _outcome(task: Json) -> Iterator[tuple[str, str]]:
     most = (task.get("retry") or {}).get("attempts")
     if task.get("attempts") or most not in {None, ATTEMPTS_DEFAULT}:
-        yield (
-            "attempts",
-            f"{task.get('attempts', 0)}" + (f" of {most}" if most and task.get("kind") != "service" else ""),
-        )
+        yield "attempts", _attempts_words(task.get("attempts", 0), None if task.get("kind") == "service" else most)
     progress = (task.get("actions") or [{}])[-1].get("progress")
     if progress:
         yield "progress", plain(f"{progress.get('percent') or 0:g} % {progress.get('text') or ''}").strip()
@@ -155,6 +152,13 @@ def _outcome(task: Json) -> Iterator[tuple[str, str]]:
         yield "result", f"{len(b64decode(task['result_msgpack']))} bytes of msgpack"
     elif task.get("result_base64"):
         yield "result", f"{len(b64decode(task['result_base64']))} bytes"
+
+
+def _attempts_words(made: int, most: int | None) -> str:
+    """Lost ones, and those before a `retry`, are among those made; the most is of neither."""
+    if most is None:
+        return f"{made}"
+    return f"{made} of {most}" if made <= most else f"{made}, with those lost or before a retry; {most} allowed"
 
 
 def _print_actions(session: Session, actions: list[Json]) -> None:

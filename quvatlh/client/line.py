@@ -13,6 +13,10 @@ from quvatlh.service.wire import FRAME_BYTES_MAX
 CONNECT_PATH: Final = "/v1/work/connect"
 CLOSE_S: Final = 1.0
 REFUSALS: Final = frozenset({401, 403})
+_ADVICE: Final = {
+    401: ": the token is not known there; give one of that cluster in QUVATLH_TOKEN, or in the file `token` of the data directory",
+    403: ": the token may not work there; `quvatlh token add NAME --role worker` makes one that may",
+}
 
 
 class ClientLine:
@@ -59,7 +63,7 @@ class Dialer:
             )
         except aiohttp.WSServerHandshakeError as error:
             kind = PermissionError if error.status in REFUSALS else ConnectionRefusedError
-            raise kind(f"{url} answers {error.status}") from error
+            raise kind(f"{url} answers {error.status}{_ADVICE.get(error.status, '')}") from error
         except (aiohttp.ClientError, ssl.SSLError) as error:
             raise ConnectionRefusedError(str(error)) from error
         return ClientLine(socket)

@@ -335,7 +335,7 @@ class _Check:
         for name, each in value.items():
             path = f"rlimits.{_shown(name)}"
             if not isinstance(name, str) or name not in RLIMITS:
-                self.fault(path, nearest(str(name)[:64], tuple(RLIMITS)))
+                self.fault(path, f"{nearest(str(name)[:64], tuple(RLIMITS))}; it takes {', '.join(RLIMITS)}")
                 continue
             try:
                 limit = RLIMITS[name](each)
@@ -343,7 +343,7 @@ class _Check:
                 self.fault(path, str(error))
                 continue
             if not 0 <= limit <= INTEGER_MAX:
-                self.fault(path, "is out of range")
+                self.fault(path, f"must be from 0 to {INTEGER_MAX}")
             pairs.append((name, limit))
         return tuple(pairs)
 

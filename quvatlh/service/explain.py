@@ -96,7 +96,7 @@ class Explain:
             "reason": reason,
             "text": _text(facts, reason, said, now_ms),
             "position": facts.position,
-            "holders": [each for each in facts.holders if each != UNNAMED],
+            "holders": [each for each in facts.holders if waits and each != UNNAMED],
             "workers": [each._asdict() for each in said],
             "eta": self._eta(facts, said, workers, now_ms),
         }

@@ -111,7 +111,7 @@ def test_a_key_twice_is_found_wherever_it_stands(value: dict[str, Any], data: st
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (b"", "is malformed JSON"),
+        (b"", "is empty, where JSON is needed"),
         (b"{", "is malformed JSON"),
         (b"[1,]", "is malformed JSON"),
         (b"[1] x", "is malformed JSON"),

@@ -152,7 +152,8 @@ async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path, broken: s
 
 
 async def test_an_address_in_use_is_named(node: Node) -> None:
-    with pytest.raises(ListenRefused, match=rf"http\.listen: cannot listen at {node.address}"):
+    words = rf"http\.listen: cannot listen at {node.address}: another process listens there; end it, or give another"
+    with pytest.raises(ListenRefused, match=words):
         await Server(FakePool(), Options(node.address)).start()
 
 

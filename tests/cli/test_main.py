@@ -135,3 +135,28 @@ def event_awaited(node: subprocess.Popen[str], event: str) -> None:
         if json.loads(line)["event"] == event:
             return
     raise AssertionError(f"the node ended before {event!r}")
+
+
+@pytest.mark.parametrize(
+    ("args", "detail"),
+    [
+        (("add", "--json", "--priority", "high", "--", "true"), "Invalid value for '--priority': 'high' is not"),
+        (("show", "--json"), "Missing argument 'ID'."),
+        (("queue", "puase", "q", "--json"), "there is no command 'puase'. Did you mean pause?"),
+        (("lss", "--json"), "there is no command 'lss'. Did you mean ls?"),
+        (("add", "--json", "nowhere.yaml"), "there is no file nowhere.yaml"),
+        (("policy", "put", "p", "nowhere.lua", "--json"), "nowhere.lua: no such file or directory"),
+    ],
+)
+def test_what_is_wrong_with_the_words_is_json_where_a_program_asks(args: tuple[str, ...], detail: str) -> None:
+    result = invoked(*args)
+    told = json.loads(result.stderr)
+    assert (result.exit_code, result.stdout) == (ExitStatus.USAGE, "")
+    assert (told["kind"], told["code"], told["errors"]) == ("rejected", "usage", [])
+    assert told["detail"].startswith(detail)
+
+
+def test_json_behind_two_dashes_is_the_commands_own() -> None:
+    result = invoked("add", "--priority", "high", "--", "ls", "--json")
+    assert result.exit_code == ExitStatus.USAGE
+    assert result.stderr.startswith("Usage: ")

@@ -164,3 +164,19 @@ def test_a_call_is_run_as_one() -> None:
 def test_what_is_neither_command_nor_call_is_not_run(other: dict[str, Any], words: str) -> None:
     with pytest.raises(WorkError, match=words):
         runnable(msgspec.convert(other, model.Work))
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (
+            {"memroy": "1M"},
+            "is not a field; did you mean memory?; it takes memory, data, stack, core, fsize, cpu, nofile, nproc",
+        ),
+        ({"nofile": -5}, "must be from 0 to 9007199254740991"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_told_what_could(limit: dict[str, Any], words: str) -> None:
+    with pytest.raises(WorkError) as caught:
+        check({"command": ["x"], "rlimits": limit})
+    assert [each.message for each in caught.value.faults] == [words]

@@ -92,6 +92,7 @@ async def test_what_holds_it_is_named_with_who_holds_it(tmp_path: Path) -> None:
         assert told["text"] == f"queue q has as many live actions as its limit of 1 allows: {first}"
         named = await stand.add(name="a", limit=1)
         await stand.until_state(named, "running")
+        assert (await why(stand, named))["holders"] == []  # it fills its limit, and nothing holds it
         told = await why(stand, await stand.add(name="a", limit=1))
         assert (told["reason"], told["holders"]) == ("limit", [named])
         await put_queue(stand, "p", paused=True)
