@@ -249,6 +249,20 @@ async def test_tries_and_streams_are_chosen_and_a_log_is_saved(seen: Seen) -> No
     assert (await (await saved.value).path()).read_text() == "err 1\n"
 
 
+async def test_who_writes_to_stderr_alone_is_read_there_until_a_person_chooses(seen: Seen) -> None:
+    await seen.add(id="aside", retry=ONCE, work={"shell": "echo to stderr >&2; sleep 60"})
+    await opened(seen, "aside")
+    page = seen.page
+    log = page.locator(".log")
+    await expect(log).to_have_text("to stderr\n")
+    await expect(page.get_by_role("tab", name="stderr")).to_have_attribute("aria-selected", "true")
+    await page.get_by_role("tab", name="stdout").click()
+    await expect(log).to_have_text("nothing written to stdout")
+    await page.wait_for_timeout(1000)
+    await expect(page.get_by_role("tab", name="stdout")).to_have_attribute("aria-selected", "true")
+    await seen.ask("/v1/tasks/delete", {"ids": ["aside"]})
+
+
 async def test_a_long_log_is_followed_at_its_end_until_one_scrolls_up(seen: Seen, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
