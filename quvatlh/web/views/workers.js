@@ -36,7 +36,7 @@ export default function workers(page) {
         { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
         history && { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
         { head: "Queues", kind: "hide", cell: (worker) => worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
-        { head: "Tags", kind: "grow hide", cell: (worker) => given(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
+        { head: "Tags", kind: "grow hide", cell: (worker) => chosen(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
         page.may("PATCH /v1/workers/{name}") ? { head: "", kind: "tight", cell: (worker) => drainButton(worker) } : null,
       ].filter(Boolean), items, { caption: "Workers" }),
       shown && !one ? h("p", { class: "problem" }, "There is no worker ", own(shown), ".") : null,
@@ -45,6 +45,10 @@ export default function workers(page) {
   }
   return { title: "Workers", render, moved };
 }
+
+/** Of the list: those that somebody gave it; what it found out about its machine stands on its own page. */
+const chosen = (worker) => given(worker).filter((tag) => !found(worker.facts).has(tag));
+const found = (facts) => new Set([...Object.entries(facts).map(([name, value]) => `${name}=${value}`), `memory_gib=${Math.floor(facts.memory_bytes / 2 ** 30)}`]);
 
 /** Without those that every worker has. */
 const given = (worker) => worker.tags.filter((tag) => tag !== `worker=${worker.name}` && tag !== `node=${worker.node}`);
