@@ -4,7 +4,7 @@ import * as api from "../lib/api.js";
 import { spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { title, took } from "../lib/format.js";
-import { Instances } from "../lib/instances.js";
+import { Instances, SERVICES_MAX } from "../lib/instances.js";
 import { ask, attempt, bar, button, card, confirm, empty, opener, own, pairs, state, table, waiting } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
@@ -100,5 +100,6 @@ function detail(page, worker, running, instances) {
         { head: "Task", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(title(task)), task.action ? h("small", {}, " instance") : null) },
         { head: "State", cell: (task) => state(task.state) },
         { head: "For", kind: "num", cell: (task) => took(task) },
-      ], tasks, { key: (task) => task.action ?? task.id, caption: "What it runs now" }) : h("p", { class: "dim" }, "nothing")));
+      ], tasks, { key: (task) => task.action ?? task.id, caption: "What it runs now" }) : h("p", { class: "dim" }, "nothing"),
+      instances.isPart ? h("p", { class: "dim" }, `Of services, the instances of the first ${SERVICES_MAX}.`) : null));
 }
