@@ -203,8 +203,9 @@ async def test_bars_of_a_list_are_of_one_scale_and_a_workers_machine_is_told_on_
         "(all) => all.map((e) => Math.round(e.getBoundingClientRect().width))"
     )
     assert len(set(widths[:2])) == 1, widths
+    await seen.tell("PATCH", "/v1/workers/alpha", {"tags": ["fast", "os=linux"]})
     await seen.at("#/workers")
-    await expect(seen.row("alpha").first).to_contain_text("Drain")
+    await expect(seen.row("alpha").first).to_contain_text("fast")
     assert "os=" not in await seen.row("alpha").first.inner_text()
     await page.get_by_role("link", name="alpha").click()
     await expect(page.get_by_label("alpha", exact=True)).to_contain_text("os=linux")
