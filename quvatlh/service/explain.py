@@ -45,7 +45,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "limit": "as many of its group and name are live as the smallest limit allows: {holders}",
     "unique": "its unique key is held by {holders}",
     "schedule": "it waits for its time, {until}",
-    "retry": "it failed {attempts} times and is tried again {until}",
+    "retry": "its try {attempts} failed, and the next one begins {until}",
     "rest": "its last instance ended; the next one starts {until}",
 }
 

@@ -134,6 +134,10 @@ async def test_a_tree_of_classes_is_made_hung_with_queues_and_shows_what_is_used
     await seen.until("/v1/queues/vip", lambda told: told["counts"]["running"] == 3)
     for name in ("gold", "shop"):
         await expect(tree.get_by_role("row").filter(has_text=name).locator(".bar")).to_have_text("3")
+    # A root ends at its rate, whatever its ceiling: then it is full, and so is what hangs on it.
+    for name in ("gold", "shop"):
+        fill = tree.get_by_role("row").filter(has_text=name).locator(".fill")
+        assert await fill.evaluate("(e) => e.style.width") == "100%", name
     await seen.press("Change class gold")
     await seen.dialog.get_by_label("Rate").fill("1.5")
     await seen.dialog.get_by_label("Ceiling").fill("3.5")

@@ -61,6 +61,14 @@ async def test_a_search_is_typed_with_the_help_of_suggestions(seen: Seen) -> Non
     await expect(seen.row("other")).to_be_visible()
 
 
+async def test_a_field_that_there_is_not_is_named_where_nothing_is_found(seen: Seen) -> None:
+    page = await seen.at("#/tasks?q=stat%3Afailed")
+    await expect(page.get_by_text("is no field, and was looked for as text")).to_contain_text("stat:")
+    await seen.at("#/tasks?q=queue%3Anobodys")
+    await expect(page.get_by_text("No task matches.")).to_be_visible()
+    await expect(page.get_by_text("is no field")).to_have_count(0)
+
+
 async def test_a_search_entered_before_the_next_frame_is_the_one_that_was_typed(seen: Seen) -> None:
     await seen.add(name="quick", queue="emails", tags=NEVER, work=SLEEP)
     page = await seen.at("#/tasks")
@@ -249,6 +257,20 @@ async def test_tries_and_streams_are_chosen_and_a_log_is_saved(seen: Seen) -> No
     assert (await (await saved.value).path()).read_text() == "err 1\n"
 
 
+async def test_who_writes_to_stderr_alone_is_read_there_until_a_person_chooses(seen: Seen) -> None:
+    await seen.add(id="aside", retry=ONCE, work={"shell": "echo to stderr >&2; sleep 60"})
+    await opened(seen, "aside")
+    page = seen.page
+    log = page.locator(".log")
+    await expect(log).to_have_text("to stderr\n")
+    await expect(page.get_by_role("tab", name="stderr")).to_have_attribute("aria-selected", "true")
+    await page.get_by_role("tab", name="stdout").click()
+    await expect(log).to_have_text("nothing written to stdout")
+    await page.wait_for_timeout(1000)
+    await expect(page.get_by_role("tab", name="stdout")).to_have_attribute("aria-selected", "true")
+    await seen.ask("/v1/tasks/delete", {"ids": ["aside"]})
+
+
 async def test_a_long_log_is_followed_at_its_end_until_one_scrolls_up(seen: Seen, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -270,12 +292,14 @@ async def test_a_long_log_is_followed_at_its_end_until_one_scrolls_up(seen: Seen
 
 
 async def test_a_task_tells_its_policy_result_and_how_far_it_is(seen: Seen) -> None:
-    await seen.tell("PUT", "/v1/policies/big-ones", {"source": "function(state, task) return state.free > 99 end"})
+    await seen.tell(
+        "PUT", "/v1/policies/big-ones", {"source": "function(state, task) return (state.free_slots or 0) > 99 end"}
+    )
     await seen.add(id="asks", policy={"name": "big-ones"}, work=SLEEP)
     await opened(seen, "asks")
-    await expect(seen.page.get_by_label("Policy")).to_contain_text("state.free > 99")
+    await expect(seen.page.get_by_label("Policy")).to_contain_text("> 99 end")
     await expect(seen.page.get_by_label("Why it is not running")).to_contain_text("no worker's policy wants it")
-    await expect(seen.row("alpha").first).to_contain_text("its policy does not bid here")
+    await expect(seen.row("alpha").last).to_have_text("alphaits policy does not bid here")
     await seen.add(id="tells", work={"python": "json:loads", "args": ['{"answer": 42}']})
     await seen.state("tells", "succeeded")
     await opened(seen, "tells")
@@ -285,6 +309,17 @@ async def test_a_task_tells_its_policy_result_and_how_far_it_is(seen: Seen) -> N
     await opened(seen, "raises")
     await expect(seen.page.get_by_label("Error", exact=True)).to_contain_text("Traceback")
     await expect(seen.page.get_by_label("Error", exact=True)).to_contain_text("JSONDecodeError")
+
+
+async def test_a_task_that_is_tried_again_says_when(seen: Seen) -> None:
+    await seen.add(id="again", retry={"attempts": 3, "first": "30m"}, work={"shell": "exit 3"})
+    await seen.state("again", "retrying")
+    await opened(seen, "again")
+    await expect(seen.page.locator(".headline")).to_contain_text(re.compile("next try in (3|2)"))
+    why = seen.page.get_by_label("Why it is not running")
+    await expect(why).to_contain_text("its try 1 failed, and the next one begins in")
+    await expect(why.locator("dd")).to_have_text(re.compile("^in [^(]*$"))
+    await seen.ask("/v1/tasks/delete", {"ids": ["again"]})
 
 
 async def test_the_place_of_a_waiting_task_and_its_time_are_told(seen: Seen) -> None:

@@ -67,7 +67,10 @@ async def test_a_service_is_seen_with_its_instances_and_deleted(seen: Seen) -> N
     page = await seen.at("#/services")
     await page.get_by_role("link", name="shop", exact=True).click()
     await expect(page.get_by_label("Services", exact=True).first).to_contain_text("2 of 2")
-    await expect(page.get_by_label("Live actions by worker").first).to_contain_text("alpha")
+    await expect(page.get_by_label("Live actions by worker").first).to_contain_text("alpha2")
+    await seen.at("#/workers?name=alpha")
+    await expect(page.get_by_label("Runs now", exact=True).get_by_role("link", name="web")).to_have_count(2)
+    await seen.at("#/services?group=shop")
     await seen.press("Balance shop")
     await seen.notes("even already")
     await seen.press("Change web")
@@ -166,3 +169,44 @@ async def test_what_can_be_used_has_a_name(seen: Seen) -> None:
         await expect(page.locator("main")).not_to_contain_text("reading…")
         assert await page.evaluate(nameless) == [], place
         assert await page.locator("h1").count() == 1
+
+
+async def test_on_a_phone_nothing_is_wider_than_the_screen(seen: Seen) -> None:
+    await seen.page.set_viewport_size({"width": 390, "height": 844})
+    for queue in ("billing-invoices-eu-central", "emails"):
+        await seen.tell("PATCH", f"/v1/queues/{queue}", {"limit": 10})
+    await seen.tell("PATCH", "/v1/queues/emails", {"paused": True})
+    await seen.tell("PUT", "/v1/classes/paying", {"rate": 4, "ceil": 8})
+    await seen.tell("PUT", "/v1/classes/gold", {"parent": "paying", "rate": 2})
+    scope = {"queues": ["emails", "images", "reports"], "groups": ["shop"]}
+    await seen.tell("POST", "/v1/tokens", {"name": "grafana", "role": "producer", "expires": "30d", **scope})
+    for view, caption in (
+        ("queues", "Queues"),
+        ("queues", "Classes of queues"),
+        ("cluster", "Nodes"),
+        ("cluster", "Tokens"),
+    ):
+        page = await seen.at(f"#/{view}")
+        table = page.get_by_role("group", name=caption, exact=True)
+        await expect(table.get_by_role("row").nth(1)).to_be_visible()
+        assert await table.evaluate("(e) => e.scrollWidth - e.clientWidth") <= 0, caption
+        assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+
+
+async def test_bars_of_a_list_are_of_one_scale_and_a_workers_machine_is_told_on_its_own_page(seen: Seen) -> None:
+    await seen.add(queue="bars", work=SLEEP, at="1h")
+    await seen.tell("PATCH", "/v1/queues/deep", {"paused": True})
+    await seen.tell("POST", "/v1/events", {"event": "ADD", "tasks": [{"queue": "deep", "work": SLEEP}] * 120})
+    page = await seen.at("#/queues")
+    await expect(seen.row("deep").first).to_contain_text("120")
+    widths = await page.locator("td .track").evaluate_all(
+        "(all) => all.map((e) => Math.round(e.getBoundingClientRect().width))"
+    )
+    assert len(set(widths[:2])) == 1, widths
+    await seen.tell("PATCH", "/v1/workers/alpha", {"tags": ["fast", "os=linux"]})
+    await seen.at("#/workers")
+    await expect(seen.row("alpha").first).to_contain_text("fast")
+    assert "os=" not in await seen.row("alpha").first.inner_text()
+    await page.get_by_role("link", name="alpha").click()
+    await expect(page.get_by_label("alpha", exact=True)).to_contain_text("os=linux")
+    await seen.tell("POST", "/v1/queues/deep/purge", {})

@@ -60,7 +60,8 @@ export function chart(title, lines, { spanMs: overMs, unit = short } = {}) {
     h("div", { class: "plot" }, h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}, the last ${span(overMs)}: now ${last}`, preserveAspectRatio: "none" },
       [0, 0.5, 1].map((share) => h("line", { key: `grid ${share}`, class: "grid", x1: LEFT, x2: WIDTH, y1: y(top * share), y2: y(top * share) })),
       shown.map((line) => line.fill ? h("path", { key: `area ${line.name}`, class: `area tone-${line.tone}`, d: area(line.values, top, x, y) }) : null),
-      shown.map((line) => h("path", { key: line.name, class: `line tone-${line.tone}`, d: path(line.values, top, x, y) }))),
+      // The first on top: where a queue is quiet all day, it is not failure's red that covers the rest.
+      [...shown].reverse().map((line) => h("path", { key: line.name, class: `line tone-${line.tone}`, d: path(line.values, top, x, y) }))),
     h("span", { class: "axis top", "aria-hidden": "true" }, unit(top)),
     h("span", { class: "axis middle", "aria-hidden": "true" }, unit(top / 2)),
     h("span", { class: "axis from", "aria-hidden": "true" }, `${span(overMs)} ago`),

@@ -9,6 +9,7 @@ const BLOCKS_MAX = 40;
 const LINE_CHARS_MAX = 4000;
 const AGAIN_MS = [250, 1000, 2000, 5000];
 const AT_END_PX = 30;
+const LOOKS_MS = [500, 2000, 5000];
 
 export class Log {
   /** `base`: the address of the task; `isOver(action)`: whether it writes nothing more, as far as is known. */
@@ -17,23 +18,58 @@ export class Log {
     this.base = base;
     this.isOver = isOver;
     this.stream = "stdout";
+    this.isChosen = false; // by a person
     this.action = undefined; // that is followed
     this.wanted = undefined; // that a person chose
     this.stopper = null;
     this.over = false;
+    this.isGone = false;
     this.clear();
     const look = () => (document.hidden ? this.stopper?.abort() : this.goOn()); // hidden, it gives its connection back
     document.addEventListener("visibilitychange", look);
     page.onStop(() => {
       document.removeEventListener("visibilitychange", look);
-      this.over = true;
+      this.over = this.isGone = true;
       this.stopper?.abort();
     });
   }
 
   /** The newest action is shown, unless the person chose one. */
   begin(newest) {
-    if (newest !== undefined && newest !== this.action && this.wanted === undefined) this.choose(this.stream, newest);
+    if (newest !== undefined && newest !== this.action && this.wanted === undefined) this.follow(newest);
+  }
+
+  follow(action) {
+    this.choose(this.isChosen ? this.stream : "stdout", action);
+    this.lookAside(action);
+  }
+
+  /** Many write all they say to stderr: where stdout has nothing and stderr has, that is shown, until a person chooses. */
+  async lookAside(action) {
+    const isMute = () => !this.isGone && !this.isChosen && this.action === action && this.stream === "stdout" && this.isEmpty();
+    for (let looks = 0; ; looks += 1) {
+      const isLast = Boolean(this.isOver(action));
+      await new Promise((resolve) => setTimeout(resolve, LOOKS_MS[Math.min(looks, LOOKS_MS.length - 1)]));
+      if (!isMute()) return;
+      if (document.hidden) continue;
+      const has = await this.hasAny("stderr", action);
+      if (!isMute()) return;
+      if (has) return this.choose("stderr", action);
+      if (isLast && has === false) return;
+    }
+  }
+
+  /** null: not known. */
+  async hasAny(stream, action) {
+    const stopper = new AbortController();
+    try {
+      const response = await api.open(`${this.base}/log${api.query({ stream, action })}`, stopper.signal);
+      return !(await response.body.getReader().read()).done;
+    } catch (error) {
+      return error.status >= 400 && error.status < 500 ? false : null;
+    } finally {
+      stopper.abort();
+    }
   }
 
   choose(stream, action) {
@@ -133,9 +169,13 @@ export class Log {
     this.top = element.scrollTop;
   }
 
-  described() {
+  isEmpty() {
     const [first] = this.blocks;
-    if (first.key === 0 && !first.lines.length && !this.rest) return h("span", { class: "dim" }, "nothing written");
+    return first.key === 0 && !first.lines.length && !this.rest;
+  }
+
+  described() {
+    if (this.isEmpty()) return h("span", { class: "dim" }, `nothing written to ${this.stream}`);
     for (const block of this.blocks) block.text ||= block.lines.map((line) => `${line}\n`).join("");
     return [this.blocks.map((block) => h("span", { key: block.key }, block.text)), h("span", { key: "rest" }, this.rest)];
   }
@@ -148,8 +188,8 @@ export class Log {
     return card("Log", {
       wide: true,
       more: h("div", { class: "actions" },
-        tabs(["stdout", "stderr"], this.stream, (stream) => this.choose(stream, this.action), "log"),
-        actions.length > 1 ? h("select", { "aria-label": "Try", onchange: (event) => { this.wanted = event.target.value; this.choose(this.stream, this.wanted); } },
+        tabs(["stdout", "stderr"], this.stream, (stream) => { this.isChosen = true; this.choose(stream, this.action); }, "log"),
+        actions.length > 1 ? h("select", { "aria-label": "Try", onchange: (event) => { this.wanted = event.target.value; this.follow(this.wanted); } },
           actions.map((action) => h("option", { key: action.id, value: action.id, selected: action.id === this.action }, `try ${action.attempt}, ${action.worker}`))) : null,
         h("a", { href: whole, download: "", class: "button" }, "Save")) },
       this.words ? h("p", { class: "dim" }, this.words) : null,

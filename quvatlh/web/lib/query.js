@@ -22,6 +22,9 @@ export function parse(text) {
   return filters;
 }
 
+/** What looks like a field and is none, so that it is looked for as text. */
+export const strangers = (text) => words(text).map(({ key }) => key).filter((key) => key && !(key in KEYS));
+
 const quoted = (value) => (/^[^\s"]+$/.test(value) ? value : `"${value.replaceAll('"', "")}"`);
 
 export function write(filters) {

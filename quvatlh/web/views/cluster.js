@@ -13,6 +13,9 @@ const ROLES = {
   worker: "claims tasks, and nothing else",
 };
 
+/** What it is for, in one line. */
+const scope = (token) => `queues ${token.queues.join(" ")} · groups ${token.groups.join(" ")}`;
+
 export default function cluster(page) {
   const told = page.watch("/v1/cluster", { topics: ["master", "worker"], everyMs: 2000, slowMs: 500 });
   const tokens = page.may("GET /v1/tokens") ? page.watch("/v1/tokens", { topics: ["token"], everyMs: 30_000 }) : null;
@@ -64,7 +67,7 @@ export default function cluster(page) {
       card("Nodes", { wide: true }, table([
         { head: "Node", kind: "grow", cell: (node) => [own(node.name), node.name === data.node ? h("span", { class: "dim" }, " (this page)") : null] },
         { head: "Is", cell: (node) => (node.name === data.master ? state("master") : node.state === "up" ? state("replica") : state(node.state)) },
-        { head: "Entries behind", kind: "num", cell: (node) => (node.name === data.master ? "–" : node.lag === null ? h("span", { class: "dim", title: "only the master knows" }, "–") : count(node.lag)) },
+        { head: "Behind", kind: "num", cell: (node) => (node.name === data.master ? "–" : node.lag === null ? h("span", { class: "dim", title: "only the master knows" }, "–") : count(node.lag)) },
         { head: "Term", kind: "num hide", cell: (node) => own(node.term === null ? "–" : count(node.term)) },
         { head: "Log", kind: "num", cell: (node) => bytes(node.log_bytes) },
         { head: "Snapshot", kind: "num", cell: (node) => bytes(node.snapshot_bytes) },
@@ -77,10 +80,10 @@ export default function cluster(page) {
           page.may("GET /v1/cluster/backup") ? h("p", {}, h("a", { class: "button", href: "/v1/cluster/backup", download: "" }, "Save a backup")) : null),
         card("Log in elsewhere", {}, h("p", {}, "A phone, or another browser: make a link that logs it in as you are. Or run ", h("code", {}, "quvatlh open"), "."), button("Make a link", link))),
       tokens && card("Tokens", { wide: true, more: page.may("POST /v1/tokens") ? button("New token", make) : null }, waiting(tokens) ?? table([
-        { head: "Name", kind: "grow", cell: (token) => [own(token.name), token.name === page.session.name ? h("span", { class: "dim" }, " (you)") : null] },
+        { head: "Name", kind: "grow", cell: (token) => [own(token.name), token.name === page.session.name ? h("span", { class: "dim" }, " (you)") : null, h("small", { class: "narrow-only" }, own(scope(token)))] },
         { head: "Role", cell: (token) => token.role },
-        { head: "Queues", cell: (token) => token.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
-        { head: "Groups", cell: (token) => token.groups.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
+        { head: "Queues", kind: "hide", cell: (token) => token.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
+        { head: "Groups", kind: "hide", cell: (token) => token.groups.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
         { head: "Made", kind: "tight hide", cell: (token) => when(token.created_at) },
         { head: "Expires", kind: "tight", cell: (token) => token.expired ? "expired" : token.expires_at ? when(token.expires_at) : "never" },
         page.may("DELETE /v1/tokens/{name}") ? { head: "", kind: "tight", cell: (token) => button("Revoke", () => revoke(token), { kind: "danger", label: `Revoke ${token.name}` }) } : null,

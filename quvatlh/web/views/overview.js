@@ -188,7 +188,7 @@ function failureCard(failures) {
       { head: "Task", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(title(task))) },
       { head: "Error", kind: "grow", cell: (task) => h("span", { class: "error" }, own(task.error?.code), " ", h("span", { class: "dim" }, own(task.error?.text.split("\n", 1)[0]))) },
       { head: "When", kind: "tight", cell: (task) => when(task.finished_at) },
-    ], items, { key: (task) => task.id, caption: "Recent failures" }) : h("p", { class: "dim" }, "None that is still listed."));
+    ], items, { key: (task) => task.id, caption: "Recent failures" }) : h("p", { class: "dim" }, "None is listed: nothing has failed, or it is long ago."));
 }
 
 function recentCard(recent) {

@@ -38,7 +38,7 @@ function columns(page, items) {
     { head: "Out/s", kind: "num hide", cell: (queue) => short(queue.rates.out) },
     { head: "Wait p95", kind: "num hide", cell: (queue) => span(spanMs(queue.rates.wait?.p95)) },
     { head: "Oldest", kind: "tight hide", cell: (queue) => when(queue.oldest_pending_at) },
-    { head: "Rule", kind: "hide", cell: (queue) => [queue.discipline, queue.rate ? `, ${queue.rate}` : "", queue.weight !== 1 ? `, weight ${queue.weight}` : ""] },
+    { head: "Rule", kind: "short hide", cell: (queue) => [queue.discipline, queue.rate ? `, ${queue.rate}` : "", queue.weight !== 1 ? `, weight ${queue.weight}` : ""] },
     page.may("PATCH /v1/queues/{name}") ? { head: "", kind: "tight", cell: (queue) => button(queue.paused ? "Resume" : "Pause", () => pause(queue), { label: `${queue.paused ? "Resume" : "Pause"} ${queue.name}` }) } : null,
   ].filter(Boolean);
 }
@@ -73,15 +73,20 @@ function tree(page, classes, queues, list) {
     }
   };
   walk(null, 0);
+  /** How far it can go: no further than what is above it, and a root no further than its rate, for nobody lends to it. */
+  const reach = (one) => {
+    const above = classes.find((each) => each.name === one.parent);
+    return above ? Math.min(one.ceil ?? Infinity, reach(above)) : one.rate;
+  };
   const unit = (one) => (one.of === "slots" ? "" : "/s");
   return card("Classes", { wide: true, more: page.may("PATCH /v1/classes/{name}") ? button("New class", () => editClass(null)) : null },
     rows.length ? table([
       { head: "Class", kind: "grow", cell: (one) => h("span", { style: { "padding-left": `${one.depth * 18}px` } }, one.depth ? h("span", { class: "dim" }, "└ ") : null, own(one.name)) },
-      { head: "Use", kind: "grow", cell: (one) => bar(one.use, one.ceil ?? Math.max(one.rate, one.use, 1), `${short(one.use)}${unit(one)}`, one.use > one.rate ? "warn" : "") },
+      { head: "Use", kind: "grow", cell: (one) => bar(one.use, reach(one), `${short(one.use)}${unit(one)}`, one.parent && one.use > one.rate ? "warn" : "") },
       { head: "Rate", kind: "num", cell: (one) => `${short(one.rate)}${unit(one)}` },
-      { head: "Ceiling", kind: "num", cell: (one) => (one.ceil === null ? "–" : `${short(one.ceil)}${unit(one)}`) },
+      { head: "Ceiling", kind: "num", cell: (one) => (one.ceil === null ? "–" : h("span", one.parent === null ? { class: "dim", title: "a class without a parent ends at its rate: nobody lends to it" } : {}, `${short(one.ceil)}${unit(one)}`)) },
       { head: "Queues", kind: "grow hide", cell: (one) => one.queues.map((queue, i) => [i ? ", " : "", h("a", { key: queue.name, href: to(["queues", queue.name]) }, own(queue.name))]) },
-      page.may("PATCH /v1/classes/{name}") ? { head: "", kind: "tight", cell: (one) => [button("Change", () => editClass(one), { label: `Change class ${one.name}` }), " ", button("Delete", () => removeClass(one), { kind: "danger", label: `Delete class ${one.name}` })] } : null,
+      page.may("PATCH /v1/classes/{name}") ? { head: "", kind: "tight", cell: (one) => h("div", { class: "actions" }, button("Change", () => editClass(one), { label: `Change class ${one.name}` }), button("Delete", () => removeClass(one), { kind: "danger", label: `Delete class ${one.name}` })) } : null,
     ].filter(Boolean), rows, { caption: "Classes of queues" })
       : h("p", { class: "dim" }, "Queues share by their weights. With classes they get what they are sure of, and borrow what others leave."));
 }

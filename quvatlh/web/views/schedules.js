@@ -33,7 +33,7 @@ export default function schedules(page) {
       page.may("PUT /v1/schedules/{name}") ? h("div", { class: "tools" }, button("New schedule", () => edit(null), { kind: "primary" })) : null,
       items.length ? table([
         { head: "Schedule", kind: "grow", cell: (one) => [h("a", { class: "title", href: to(["schedules"], { name: open?.name === one.name ? undefined : one.name }), "aria-expanded": String(open?.name === one.name) }, opener(open?.name === one.name), own(one.name)), h("small", { class: "narrow-only" }, own(one.text || rule(one)))] },
-        { head: "Rule", kind: "grow hide", cell: (one) => [own(one.text || rule(one)), one.cron ? h("code", { class: "dim" }, ` ${one.cron}`) : null] },
+        { head: "Rule", kind: "grow hide", cell: (one) => [own(one.text || rule(one)), one.cron ? [" ", h("code", { class: "dim line" }, one.cron)] : null] },
         { head: "Next", kind: "tight", cell: (one) => (one.paused ? state("paused") : when(one.next[0])) },
         { head: "Last", kind: "tight hide", cell: (one) => when(one.last_slot) },
         page.may("PUT /v1/schedules/{name}") ? { head: "", kind: "", cell: (one) => h("div", { class: "actions" }, button("Run now", () => run(one), { label: `Run ${one.name} now` }), button(one.paused ? "Resume" : "Pause", () => pause(one), { label: `${one.paused ? "Resume" : "Pause"} ${one.name}` })) } : null,

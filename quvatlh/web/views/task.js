@@ -9,6 +9,7 @@ import { to } from "../lib/router.js";
 import { VERBS, allowed, perform } from "../lib/verbs.js";
 
 const FINISHED = ["succeeded", "failed", "deleted"];
+const PLAIN = ["its policy does not want it", "its policy has not said anything yet"]; // says what the verdict says
 const VERDICTS = {
   would_run: "would run it", lost: "is out of touch", draining: "is draining", queue: "does not take from its queue",
   adapter: "cannot run its kind of work", tags: "lacks a tag it asks for", policy: "its policy does not bid here",
@@ -75,7 +76,8 @@ function summary(data) {
   if (data.kind === "service") return ` ${data.live} of ${data.wanted} instances live`;
   if (data.state === "running") return ` for ${span(Date.now() - time(data.started_at))}`;
   if (data.finished_at) return ` ${ago(data.finished_at)}${data.started_at ? `, took ${span(time(data.finished_at) - time(data.started_at))}` : ""}`;
-  if (data.state === "scheduled" || data.state === "retrying") return ` due ${ago(data.at)}`;
+  if (data.state === "retrying") return data.eta?.at ? ` next try ${ago(data.eta.at)}` : "";
+  if (data.state === "scheduled") return ` due ${ago(data.at)}`;
   return ` for ${span(Date.now() - time(data.at ?? data.created_at))}`;
 }
 
@@ -86,17 +88,23 @@ function progress(actions) {
   return h("div", { class: "card wide" }, bar(percent ?? 0, 100, percent === undefined || percent === null ? "" : `${percent} %`), text ? h("p", {}, own(text)) : null);
 }
 
+/** Only where it is wide enough to be told apart. */
+function range({ low, high }) {
+  const [from, to] = [low, high].map((each) => (each ? ago(each) : ""));
+  return from && from !== to ? h("span", { class: "dim" }, ` (${from} to ${to})`) : null;
+}
+
 function explain(told) {
   return card("Why it is not running", { wide: true, tone: "warn" },
     h("p", { class: "lead" }, own(told.text)),
     pairs([
       told.position !== null && told.position !== undefined ? ["Before it", told.position ? count(told.position) : "none: it is the next"] : null,
-      told.eta?.at ? ["Expected", [when(told.eta.at), told.eta.low ? h("span", { class: "dim" }, ` (${ago(told.eta.low)} to ${ago(told.eta.high)})`) : null]] : null,
+      told.eta?.at ? ["Expected", [when(told.eta.at), range(told.eta)]] : null,
       told.holders?.length ? ["Held by", told.holders.slice(0, 5).map((holder, i) => [i ? ", " : "", h("a", { key: holder, href: to(["tasks", holder]) }, own(holder))])] : null,
     ]),
     told.workers.length ? table([
       { head: "Worker", cell: (one) => h("a", { href: to(["workers"], { name: one.name }) }, own(one.name)) },
-      { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, one.detail ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
+      { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, one.detail && !PLAIN.includes(one.detail) ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
     ], told.workers.slice(0, 50), { caption: "What each worker says" }) : null);
 }
 

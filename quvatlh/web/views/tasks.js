@@ -4,12 +4,13 @@ import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural, title, took, work } from "../lib/format.js";
 import { STATES, button, empty, own, state, table, waiting, when } from "../lib/parts.js";
-import { KEYS, match, parse, wordAt, write } from "../lib/query.js";
+import { KEYS, match, parse, strangers, wordAt, write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { VERBS, allowed, moveFailed, perform } from "../lib/verbs.js";
 
 const ROWS = 50;
 const FACETS = ["queue", "group", "name", "worker", "key", "error"];
+const said = (task) => (task.error ? `${task.error.code}: ${task.error.text.split("\n", 1)[0]}` : work(task.work));
 const SORTS = { created_at: "Added", at: "Due", finished_at: "Finished", priority: "Priority" };
 
 export default function tasks(page) {
@@ -91,8 +92,8 @@ export default function tasks(page) {
       }] : []),
       { head: "State", cell: (task) => state(task.state) },
       { head: "Task", kind: "grow", cell: (task) => h("a", { class: "title", href: to(["tasks", task.id]), title: task.id }, own(title(task)), task.kind === "service" ? h("small", {}, ` service ${task.live}/${task.wanted}`) : null) },
-      { head: "Queue", kind: "hide", cell: (task) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ ...filters, queue: task.queue }) }) }, own(task.queue)) },
-      { head: "Runs", kind: "grow hide narrow", cell: (task) => h("code", { class: "dim" }, own(task.error ? `${task.error.code}: ${task.error.text.split("\n", 1)[0]}` : work(task.work))) },
+      { head: "Queue", kind: "short hide", cell: (task) => h("a", { class: "quiet", title: task.queue, href: to(["tasks"], { q: write({ ...filters, queue: task.queue }) }) }, own(task.queue)) },
+      { head: "Runs", kind: "grow hide narrow", cell: (task) => h("code", { class: "dim", title: said(task) }, own(said(task))) },
       { head: "Priority", kind: "num hide", sort: "priority", sorted: sorted("priority"), cell: (task) => task.priority },
       { head: "Tries", kind: "num hide", cell: (task) => task.attempts },
       { head: "Took", kind: "num tight hide", cell: (task) => took(task) },
@@ -155,7 +156,8 @@ export default function tasks(page) {
 
   function nothing() {
     if (list.data.next) return [empty("None found yet, but not all was looked at."), pager()];
-    return text ? empty("No task matches.", h("p", {}, "Words are looked for in ids, names and errors; ", h("code", {}, "queue:emails state:failed"), " narrows by a field. "), h("a", { class: "button", href: to(["tasks"]) }, "All tasks"))
+    const [odd] = strangers(text);
+    return text ? empty("No task matches.", odd ? h("p", {}, h("code", {}, `${odd}:`), " is no field, and was looked for as text. The fields are ", Object.keys(KEYS).slice(0, 9).map((key, i) => [i ? ", " : "", h("code", { key }, key)]), ".") : null, h("p", {}, "Words are looked for in ids, names and errors; ", h("code", {}, "queue:emails state:failed"), " narrows by a field. "), h("a", { class: "button", href: to(["tasks"]) }, "All tasks"))
       : empty("There are no tasks.", h("p", {}, "Add one: ", h("code", {}, "quvatlh add -- echo hello"), ". It appears here by itself."));
   }
 

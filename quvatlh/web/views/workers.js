@@ -4,6 +4,7 @@ import * as api from "../lib/api.js";
 import { spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { title, took } from "../lib/format.js";
+import { Instances, SERVICES_MAX } from "../lib/instances.js";
 import { ask, attempt, bar, button, card, confirm, empty, opener, own, pairs, state, table, waiting } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
@@ -13,6 +14,7 @@ export default function workers(page) {
   const list = page.watch("/v1/workers", { topics: ["task", "worker"], slowMs: 500 });
   const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 5000 }) : null;
   let running = null;
+  let instances = null; // of services: those on the worker that is shown are picked out
   let shown = "";
   moved(page.place);
 
@@ -20,7 +22,8 @@ export default function workers(page) {
     if (place.query.name === shown) return;
     shown = place.query.name ?? "";
     page.unwatch(running);
-    running = shown ? page.watch(`/v1/tasks${api.query({ worker: shown, state: "running,claimed", limit: 50 })}`, { topics: ["task"] }) : null;
+    if (shown) instances ??= new Instances(page, {});
+    running = shown ? page.watch(`/v1/tasks${api.query({ worker: shown, kind: "job", state: "running,claimed", limit: 50 })}`, { topics: ["task"] }) : null;
   }
 
   function render() {
@@ -36,15 +39,19 @@ export default function workers(page) {
         { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
         history && { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
         { head: "Queues", kind: "hide", cell: (worker) => worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
-        { head: "Tags", kind: "grow hide", cell: (worker) => given(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
+        { head: "Tags", kind: "grow hide", cell: (worker) => chosen(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
         page.may("PATCH /v1/workers/{name}") ? { head: "", kind: "tight", cell: (worker) => drainButton(worker) } : null,
       ].filter(Boolean), items, { caption: "Workers" }),
       shown && !one ? h("p", { class: "problem" }, "There is no worker ", own(shown), ".") : null,
-      one ? detail(page, one, running, history) : null,
+      one ? detail(page, one, running, instances) : null,
     ];
   }
   return { title: "Workers", render, moved };
 }
+
+/** Of the list: those that somebody gave it; what it found out about its machine stands on its own page. */
+const chosen = (worker) => given(worker).filter((tag) => !found(worker.facts).has(tag));
+const found = (facts) => new Set([...Object.entries(facts).map(([name, value]) => `${name}=${value}`), `memory_gib=${Math.floor(facts.memory_bytes / 2 ** 30)}`]);
 
 /** Without those that every worker has. */
 const given = (worker) => worker.tags.filter((tag) => tag !== `worker=${worker.name}` && tag !== `node=${worker.node}`);
@@ -74,8 +81,9 @@ function edit(worker) {
   });
 }
 
-function detail(page, worker, running, history) {
-  const tasks = running?.data?.items ?? [];
+function detail(page, worker, running, instances) {
+  const served = instances.actions.filter((action) => action.worker === worker.name).map((action) => ({ ...action.of, state: action.state, started_at: action.started_at, finished_at: null, action: action.id }));
+  const tasks = [...served, ...(running?.data?.items ?? [])];
   return h("div", { class: "grid two" },
     card(own(worker.name), { label: worker.name, more: page.may("PATCH /v1/workers/{name}") ? button("Change…", () => edit(worker)) : null },
       pairs([
@@ -89,8 +97,9 @@ function detail(page, worker, running, history) {
       ])),
     card("Runs now", { more: h("a", { href: to(["tasks"], { q: write({ worker: worker.name }) }) }, "all its tasks") },
       tasks.length ? table([
-        { head: "Task", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(title(task))) },
+        { head: "Task", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(title(task)), task.action ? h("small", {}, " instance") : null) },
         { head: "State", cell: (task) => state(task.state) },
         { head: "For", kind: "num", cell: (task) => took(task) },
-      ], tasks, { key: (task) => task.id, caption: "What it runs now" }) : h("p", { class: "dim" }, "nothing")));
+      ], tasks, { key: (task) => task.action ?? task.id, caption: "What it runs now" }) : h("p", { class: "dim" }, "nothing"),
+      instances.isPart ? h("p", { class: "dim" }, `Of services, the instances of the first ${SERVICES_MAX}.`) : null));
 }
