@@ -31,6 +31,7 @@ COMMANDS = {
     "policy": ("quvatlh.cli.policy:policy", "Stored policies: list, show, store, delete, test."),
     "cluster": ("quvatlh.cli.cluster:cluster", "Nodes, backup and restore."),
     "top": ("quvatlh.cli.top:top", "Watch it all in the terminal."),
+    "bench": ("quvatlh.cli.bench:bench", "Measure this cluster with tasks that do nothing."),
     "open": ("quvatlh.cli.open:open_", "Open the dashboard in a browser."),
     "token": ("quvatlh.cli.token:token", "Tokens: the one that commands use; others made, listed, revoked."),
     "config": ("quvatlh.cli.configs:config", "Look at configurations."),

@@ -40,7 +40,7 @@ from quvatlh.daemon.parts import (
 from quvatlh.hosting import CLIENTS_NOES, NODES_NOES, Look, NodeTable, hosted
 from quvatlh.observe import logs
 from quvatlh.policy.judge import LuaJudge
-from quvatlh.ports import LogError, MachineFactory, Member
+from quvatlh.ports import LogError, MachineFactory, Member, Membership
 from quvatlh.raft import backup
 from quvatlh.raft.datadir import DataDir
 from quvatlh.raft.disk import RealDisk, ThreadLane
@@ -237,9 +237,25 @@ def _welcome(
     """What a person needs to go on goes to the log; standard output gets the way in, and nothing else."""
     peer = {"peer": running.peer} if running.peer else {}
     note("node started", node=running.log.node_id, name=running.name, data=config.node.data, **peer)
+    strangers = _strangers(config, running.log.membership)
+    if strangers:
+        note(
+            "the data directory is of a cluster that has none of the peers in it, and stays in that one: to found or join "
+            "theirs, start with an empty directory",
+            peers=strangers,
+        )
     note("listening", url=url, token=token_place)
     note("add a task with: quvatlh add -- echo hello; another link to the dashboard with: quvatlh open")
     print(f"{url}{link}", flush=True)  # noqa: T201 - DESIGN.md section 10: the one-time link, alone on its line
+
+
+def _strangers(config: Config, membership: Membership | None) -> list[str]:
+    """All the peers of the configuration but this node itself, where the directory knows a cluster and none of them."""
+    if membership is None:
+        return []
+    others = [peer for peer in config.peer.peers if peer != config.peer.advertised]
+    known = {member.peer for member in (*membership.voters, *membership.learners)}
+    return [] if known.intersection(others) else others
 
 
 async def _until_stopped(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -38,6 +40,26 @@ def test_hello_is_run_and_its_output_shown(start: Start) -> None:
     assert node.stop() == 0
     assert '"level": "error"' not in node.told()
     assert '"event": "request"' not in node.told()
+
+
+@pytest.mark.long
+def test_peers_that_a_founded_directory_knows_nothing_of_are_told(start: Start, tmp_path: Path) -> None:
+    node = start().listening().ready()
+    assert node.stop() == 0
+    assert "none of the peers" not in node.told()
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 32)
+    secret.chmod(0o600)
+    own, other = Reserved(), Reserved()
+    with contextlib.ExitStack() as stack:
+        for place in (own, other):
+            stack.callback(place.release)
+        peers = [own.address, other.address]
+        again = start("--peers", ",".join(peers), "--secret-file", str(secret), QUVATLH_PEER_LISTEN=peers[0])
+        again.listening().ready()
+        (line,) = [line for line in again.told().splitlines() if "none of the peers" in line]
+        assert json.loads(line)["peers"] == peers[1:]
+        assert again.stop() == 0
 
 
 @pytest.mark.long
