@@ -335,7 +335,7 @@ class _Check:
         for name, each in value.items():
             path = f"rlimits.{_shown(name)}"
             if not isinstance(name, str) or name not in RLIMITS:
-                self.fault(path, f"{nearest(str(name)[:64], tuple(RLIMITS))}; it takes {', '.join(RLIMITS)}")
+                self.fault(path, f"{nearest(str(name)[:64], tuple(RLIMITS))} (it takes {', '.join(RLIMITS)})")
                 continue
             try:
                 limit = RLIMITS[name](each)

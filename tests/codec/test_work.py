@@ -76,10 +76,10 @@ rlimits: {mem: 1, cpu: fast, nofile: "7", fsize: -1}
         "env.NONE": "is empty; write it in quotes if it is meant as text",
         "cwd": "must be absolute: workers run in different places",
         "user": "is not the name or number of a user",
-        "rlimits.mem": "is not a field; did you mean memory?",
+        "rlimits.mem": "is not a field; did you mean memory? (it takes memory, data, stack, core, fsize, cpu, nofile, nproc)",
         "rlimits.cpu": "must be whole seconds or a duration such as 10m",
         "rlimits.nofile": "must be a whole number",
-        "rlimits.fsize": "is out of range",
+        "rlimits.fsize": "must be from 0 to 9007199254740991",
     }
 
 

@@ -171,7 +171,7 @@ def test_what_is_neither_command_nor_call_is_not_run(other: dict[str, Any], word
     [
         (
             {"memroy": "1M"},
-            "is not a field; did you mean memory?; it takes memory, data, stack, core, fsize, cpu, nofile, nproc",
+            "is not a field; did you mean memory? (it takes memory, data, stack, core, fsize, cpu, nofile, nproc)",
         ),
         ({"nofile": -5}, "must be from 0 to 9007199254740991"),
     ],
