@@ -2,8 +2,10 @@
 
 Told by any node from what it has itself: the counters of the queue, its live actions, and how long such actions run lately,
 as the feed tells it. A queue gives away live/run tasks in a unit of time, whatever it is that bounds it (slots, limits, what
-other queues take), so a task with n before it waits about n * run / live. What a task waits for beyond its turn (a pause, a
-limit that is full, no worker that may have it) is said by explain; then there is no estimate, or a late one.
+other queues take), so a task with n before it waits about n * run / live. Where tasks are so short that they are claimed by
+the dozen, what is live swings from one moment to the next: there as many start as end in a second, lately (outflow.py).
+What a task waits for beyond its turn (a pause, a limit that is full, no worker that may have it) is said by explain; then
+there is no estimate, or a late one.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from quvatlh.core.limits import TIME_MS_MAX
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.views import QueueView
 from quvatlh.ports import Clock, Role
+from quvatlh.service.outflow import Outflow
 from quvatlh.service.pool import Json, Metric
 from quvatlh.service.runtimes import RunTimes
 
@@ -53,6 +56,7 @@ class Forecast:
         self._runs: OrderedDict[int, float] = OrderedDict()
         """Task (seq) -> when its action was awarded, by the boot clock."""
         self._run_times = RunTimes(TRUSTED_AFTER)
+        self._outflow = Outflow()
         self._told: OrderedDict[int, tuple[float, float]] = OrderedDict()
         """Task -> when its wait was foretold, and how long, in ms."""
         self._errors_ms: deque[float] = deque(maxlen=ERRORS_KEPT)
@@ -85,6 +89,9 @@ class Forecast:
         room = max(0, standing.free if limit is None else min(standing.free, limit - queue.live))
         if before < room:
             return by_rate
+        per_s = self._outflow.of(row.queue, self._clock.boot())
+        if per_s is not None:
+            return max(by_rate, (before + 1 - room) * 1000 / per_s)
         run_ms = self._run_times.of(row.queue)
         if run_ms is None:
             return None
@@ -117,8 +124,9 @@ class Forecast:
     # --- a Hearer ---
 
     def heard(self, _index: int, events: Sequence[Event]) -> None:
-        """Few of many are timed: those that fit."""
+        """Few of many are timed: those that fit. All ends are counted."""
         runs, now = self._runs, self._clock.boot()
+        ended: dict[str, int] = {}
         for event in events:
             seq = event.seq
             if event.kind == "task.claimed":
@@ -126,12 +134,16 @@ class Forecast:
                     runs[seq] = now
                 if seq in self._told:
                     self._came_true(seq)
-            elif seq in runs and event.kind in _ENDS:
-                self._run_times.learn(event.queue, (now - runs.pop(seq)) * 1000)
+            elif event.kind in _ENDS:
+                ended[event.queue] = ended.get(event.queue, 0) + 1
+                if seq in runs:
+                    self._run_times.learn(event.queue, (now - runs.pop(seq)) * 1000)
             elif event.kind in _LOST:
                 runs.pop(seq, None)
                 if event.kind == "task.deleted":
                     self._told.pop(seq, None)
+        for queue, count in ended.items():
+            self._outflow.ended(queue, count, now)
 
     def role_changed(self, _role: Role) -> None:
         pass
@@ -139,6 +151,7 @@ class Forecast:
     def reset(self, _index: int) -> None:
         self._runs.clear()
         self._told.clear()
+        self._outflow.clear()
 
     def _make_room(self, now: float) -> bool:
         """A run that goes on for so long makes room for another."""

@@ -14,6 +14,7 @@ from quvatlh.core.model import QueueSettings, Rate
 from quvatlh.core.rows import TASK_COLUMNS, TaskRow, task_row
 from quvatlh.core.views import QueueView
 from quvatlh.service.forecast import Forecast, Standing
+from quvatlh.service.outflow import QUEUES_MAX, Outflow
 from quvatlh.service.pool import TaskQuery
 from tests.fakes.clock import FakeClock
 from tests.service.stand import asked, one
@@ -132,6 +133,40 @@ def test_what_is_watched_is_bounded_and_what_never_ends_makes_room() -> None:
     assert 9 in forecast._runs
     forecast.reset(1)
     assert not forecast._runs
+
+
+def flowing(seconds: float, clock: FakeClock | None = None, forecast: Forecast | None = None) -> Forecast:
+    """Short tasks, which are claimed and end fifty at a time, 2,500 a second."""
+    clock = clock or FakeClock()
+    forecast = forecast or Forecast(clock)
+    for turn in range(round(seconds / 0.02)):
+        seqs = range(turn * 50, turn * 50 + 50)
+        forecast.heard(turn, [Event(0, "task.claimed", "t", "claimed", seq, "q") for seq in seqs])
+        clock.advance(0.02)
+        forecast.heard(turn, [Event(0, "task.succeeded", "t", "succeeded", seq, "q") for seq in seqs])
+    return forecast
+
+
+@pytest.mark.parametrize("live", [1, 2, 50, 150])
+def test_of_short_tasks_it_does_not_matter_how_many_are_live_at_the_moment(live: int) -> None:
+    assert wait_s(flowing(3.0), 4999, standing(live=live)) == pytest.approx(2.0, rel=0.05)
+
+
+def test_an_outflow_counts_as_long_as_it_goes_on() -> None:
+    clock = FakeClock()
+    forecast = flowing(3.0, clock)
+    clock.advance(1.5)
+    assert wait_s(forecast, 4999, standing(live=50)) == pytest.approx(5000 * 0.02 / 50, rel=0.05)
+    assert wait_s(flowing(0.5, clock, forecast), 4999, standing(live=1)) == pytest.approx(100, rel=0.05)
+    assert wait_s(flowing(2.0, clock, forecast), 4999, standing(live=1)) == pytest.approx(2.0, rel=0.05)
+
+
+def test_the_outflow_of_few_queues_is_kept() -> None:
+    outflow = Outflow()
+    for n in range(QUEUES_MAX + 5):
+        outflow.ended(f"q{n}", 1, 0.0)
+        outflow.ended(f"q{n}", 8, 1.0)
+    assert (outflow.of("q0", 1.5), outflow.of(f"q{QUEUES_MAX}", 1.5), len(outflow._known)) == (None, 8.0, QUEUES_MAX)
 
 
 async def test_tasks_show_it_alone_and_in_lists_that_ask_for_it(tmp_path: Path) -> None:
