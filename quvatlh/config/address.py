@@ -21,7 +21,7 @@ def parse(text: str) -> Address:
     """host:port, [v6]:port; ValueError says what it must look like."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^:\[\]]+)):([0-9]{1,5})", text, re.ASCII)
     if match is None or int(match[3]) > PORT_MAX:
-        raise ValueError("must be host:port, such as 10.0.0.1:7421 or [::1]:7421")
+        raise ValueError(f"must be host:port, such as 10.0.0.1:7421 or [::1]:7421, not {text[:80]!r}")
     host = match[1] or match[2]
     if not (_is_v6(host) if match[1] else _is_name_or_v4(host)):
         raise ValueError(f"{host!r} is neither a host name nor an IP address")

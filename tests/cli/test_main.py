@@ -78,7 +78,9 @@ def test_each_shell_gets_a_script_of_its_own(shell: str) -> None:
 def test_faults_of_flags_name_the_flag() -> None:
     result = invoked("run", "--peer", "nowhere")
     assert result.exit_code == ExitStatus.USAGE
-    assert result.stderr == "peer.listen: must be host:port, such as 10.0.0.1:7421 or [::1]:7421 (--peer)\n"
+    assert (
+        result.stderr == "peer.listen: must be host:port, such as 10.0.0.1:7421 or [::1]:7421, not 'nowhere' (--peer)\n"
+    )
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
