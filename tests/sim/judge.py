@@ -24,7 +24,8 @@ class Judge(Watch):
         self.canon: dict[int, tuple[int, int, tuple[bytes, ...], bytes]] = {}
         """index -> term, log time, items, digest of the state after it."""
         self.memberships: dict[int, bytes] = {}
-        self.cluster: str | None = None
+        self.clusters: dict[str, tuple[str, int]] = {}
+        """By box: the cluster that its disk names, and which disk that was."""
         self.top = 0
         self.terms: dict[str, int] = {}
         self.votes: dict[tuple[str, int], str] = {}
@@ -45,10 +46,12 @@ class Judge(Watch):
         index = machine.applied_index
         if index and index in self.canon and self.canon[index][3] not in {b"", machine.digest}:
             raise Violation(f"{box.name} opened a state at {index} that is not what was applied there")
-        if self.cluster is None:
-            self.cluster = log.membership.cluster
-        if log.membership.cluster != self.cluster:
-            raise Violation(f"{box.name} is in cluster {log.membership.cluster}, others in {self.cluster}")
+        own = log.membership.cluster
+        self.clusters[box.name] = own, box.wipes
+        disks = {other.name: other.wipes for other in self.boxes}
+        others = {cluster for name, (cluster, disk) in self.clusters.items() if disk == disks[name]} - {own}
+        if others:  # one that stood on a single disk, and was lost with it before anybody else knew of it, is none
+            raise Violation(f"{box.name} is in cluster {own}, others in {', '.join(sorted(others))}")
 
     def applied(self, box: AnyBox, entry: Entry, results: Sequence[object]) -> None:
         assert box.machine is not None
