@@ -25,7 +25,8 @@ from tests.fakes.clock import FakeClock
 from tests.policy.parts import GOOD, state, task
 from tests.support.gauge import Ticker
 
-STALL_MS_MAX = 20.0
+COMPUTING_MS_MAX = 20.0
+"""What the asking thread itself computes at a stretch: far under what a policy is allowed, times the batch."""
 
 TIME, MEMORY = "ran over 10 ms of its own time", "needed more than 32 MiB"
 
@@ -105,7 +106,7 @@ async def test_it_ends_and_the_others_are_answered(judge: LuaJudge, body: str, w
     assert [*verdicts[:20], *verdicts[21:]] == [Verdict("bid", 2.0)] * 40
     assert verdicts[20].word in ({"overran"} if why else {"overran", "failed"})
     assert verdicts[20].text == why if why else verdicts[20].text
-    assert ticker.worst.held_ms <= STALL_MS_MAX
+    assert ticker.longest_ms <= COMPUTING_MS_MAX
 
 
 @pytest.mark.parametrize(
@@ -210,13 +211,17 @@ async def test_a_caller_that_goes_away_leaves_the_judge_whole(judge: LuaJudge) -
     await asyncio.gather(*all_gone, return_exceptions=True)
 
 
-async def test_a_process_that_is_stopped_is_killed_and_another_answers(judge: LuaJudge) -> None:
+async def test_a_process_that_is_stopped_is_killed_and_another_answers_while_the_loop_goes_on(judge: LuaJudge) -> None:
     assert await judge.check(GOOD, "policy") is None
     warden = judge.pid
     assert warden is not None
     os.killpg(warden, signal.SIGSTOP)
+    asked = asyncio.create_task(judge.judge(state(), [Question(GOOD, task())]))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not asked.done()
     async with asyncio.timeout(20):
-        verdicts = await judge.judge(state(), [Question(GOOD, task())])
+        verdicts = await asked
     assert verdicts == [Verdict("bid", 2.0)]
     assert judge.pid != warden
 

@@ -44,6 +44,8 @@ class Ticker:
         """The latest of all ticks."""
         self.worst = Stall()
         """The one whose lateness is least to be blamed on others."""
+        self.longest_ms = 0.0
+        """The most that was computed between two ticks."""
         self.ticks = 0
         self._due = self._loop.time() + TICK_S
         self._before = self._account()
@@ -64,6 +66,7 @@ class Ticker:
         late_ms = max(0.0, self._loop.time() - self._due) * 1000
         ran, waited = self._account()
         stall = Stall(late_ms, ran - self._before[0], min(late_ms, waited - self._before[1]))
+        self.longest_ms = max(self.longest_ms, stall.computing_ms)
         self.ticks += 1
         self.latest = max(self.latest, stall, key=lambda each: each.late_ms)
         self.worst = max(self.worst, stall, key=lambda each: each.held_ms)
