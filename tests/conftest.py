@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests import examples
+from tests.support.bytecode import directory_of_its_own
 
 pytest.register_assert_rewrite("tests.contract_log", "tests.support")
 examples.register()
@@ -38,9 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = 0
     if config.getoption("--long"):
         settings.load_profile("long")
-    # Where bytecode must not lie beside the source, each of the processes that tests start would compile all of it.
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
-        os.environ["PYTHONPYCACHEPREFIX"] = config.stash[BYTECODE] = tempfile.mkdtemp(prefix="quvatlh-bytecode-")
+    if made := directory_of_its_own():
+        config.stash[BYTECODE] = made
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
