@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests import examples
-from tests.support.bytecode import directory_of_its_own
+from tests.bytecode import directory_of_its_own
 
 pytest.register_assert_rewrite("tests.contract_log", "tests.support")
 examples.register()

@@ -37,7 +37,7 @@ from quvatlh.service.readers import Read, Reading, T
 from quvatlh.service.state import State
 from quvatlh.service.summary import Summary
 
-PAGE_S: Final = 0.035
+PAGE_S: Final = 0.02
 """A page whose reading takes longer ends early, with a cursor. The rest of its 50 ms is for the last window and the
 way; and it stays below the 100 ms that a read transaction may take."""
 COUNT_S: Final = 2.0

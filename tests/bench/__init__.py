@@ -3,7 +3,7 @@
 import atexit
 import shutil
 
-from tests.support.bytecode import directory_of_its_own
+from tests.bytecode import directory_of_its_own
 
 if _made := directory_of_its_own():
     atexit.register(shutil.rmtree, _made, ignore_errors=True)

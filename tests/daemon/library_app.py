@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from quvatlh import App
@@ -17,6 +18,14 @@ def twice(number: int) -> int:
 @app.task(retry={"attempts": 2, "first": "100ms"})
 def reads(path: str) -> str:
     return Path(path).read_text()
+
+
+@app.task
+def awaits(path: str, number: int) -> int:
+    """Ends once there is such a file."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return number
 
 
 @app.task

@@ -21,6 +21,11 @@ COMMAND = [sys.executable, "-c", "from quvatlh.cli.main import main; main()", "r
 PATIENCE_S = 30.0
 
 
+def until_there(gate: Path) -> str:
+    """A command of a shell that ends once there is such a file."""
+    return f"while [ ! -e {gate} ]; do sleep 0.02; done"
+
+
 class Program:
     def __init__(
         self, directory: Path, *flags: str, prefix: Sequence[str] = (), ca: str | None = None, **environ: str
@@ -83,8 +88,11 @@ class Program:
             assert time.monotonic() < ends, self.ask(f"/v1/tasks/{task}")
             time.sleep(0.01)
 
-    def stop(self, which: signal.Signals = signal.SIGTERM) -> int:
+    def ask_to_stop(self, which: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(which)
+
+    def stop(self, which: signal.Signals = signal.SIGTERM) -> int:
+        self.ask_to_stop(which)
         return self.ended()
 
     def ended(self) -> int:

@@ -190,12 +190,16 @@ def test_hooks_run_where_the_task_does_and_write_to_its_log(typed: App, node: Pr
     assert node.raw(f"/v1/tasks/{handle.id}/log?stream=stderr").startswith(b"closed ")
 
 
-async def test_results_come_as_tasks_finish_each_once_until_all_have(app: App) -> None:
+async def test_results_come_as_tasks_finish_each_once_until_all_have(app: App, tmp_path: Path) -> None:
     early = tasks.twice.enqueue(7)
     assert early.result(timeout=30) == 14
-    late = tasks.twice.delay(0.5, 0)
+    late = tasks.awaits.enqueue(str(tmp_path / "go"), 0)
     handles = [early, late, *app.enqueue_many(tasks.twice.call(n) for n in range(1, 50))]
-    found = [(outcome.id, await outcome.aresult()) async for outcome in app.results(handles)]
+    found = []
+    async for outcome in app.results(handles):
+        found.append((outcome.id, await outcome.aresult()))
+        if len(found) == len(handles) - 1:
+            (tmp_path / "go").touch()
     assert dict(found) == {each.id: each.result() for each in handles}
     assert (len(found), found[0][0], found[-1][0]) == (51, early.id, late.id)
 

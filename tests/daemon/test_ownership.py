@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.program import PATIENCE_S, Program
+from tests.daemon.program import PATIENCE_S, Program, until_there
 from tests.support.certificates import certificate
 from tests.support.executors import end_executor, executors
 
@@ -55,12 +55,14 @@ def test_a_daemon_that_is_killed_and_back_in_time_goes_on_with_its_actions(start
     node = start("--name", "n").listening().ready()
     shell, lines = beating(tmp_path, "lines", 30)
     task = node.add(work={"shell": f"{shell}; exit 5"}, lease="30s", retry={"attempts": 1})
-    short = node.add(work={"shell": "sleep 0.4; echo done"}, lease="30s")
+    gate, over = tmp_path / "gate", tmp_path / "over"
+    short = node.add(work={"shell": f"{until_there(gate)}; echo done; touch {over}"}, lease="30s")
     node.until(task, "running")
     node.until(short, "running")
     (before,) = {tuple(executors(node.data))}
     node.kill()
-    time.sleep(1.0)
+    gate.touch()
+    until(over.exists)
     again = start("--name", "n").listening().ready()
     record = again.done(task)
     assert (record["state"], record["attempts"], record["error"]["text"]) == ("failed", 1, "exit status 5")
@@ -102,13 +104,16 @@ def test_a_killed_executors_tasks_run_again(start: Start, tmp_path: Path) -> Non
 
 def test_asked_to_stop_it_lets_jobs_finish_and_the_rest_goes_back(start: Start, tmp_path: Path) -> None:
     node = start("--name", "n", QUVATLH_WORKER_DRAIN_MS="1500").listening().ready()
-    short = node.add(work={"shell": "sleep 1; echo finished"})
+    gate = tmp_path / "gate"
+    short = node.add(work={"shell": f"{until_there(gate)}; echo finished"})
     long, lines = beating(tmp_path, "lines", 600)
     job = node.add(work={"shell": f"trap 'echo asked >> {tmp_path}/asked; exit 1' TERM; {long}"})
     service = node.add(kind="service", work={"shell": "sleep 600"}, slots=0)
     for task in (short, job, service):
         node.until(task, "running")
-    assert node.stop() == 0
+    node.ask_to_stop()
+    gate.touch()
+    assert node.ended() == 0
     assert (tmp_path / "asked").read_text() == "asked\n", "no grace"
     assert executors(node.data) == []
     seen = len(lines())

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.ports import Reserved
-from tests.daemon.program import Program
+from tests.daemon.program import Program, until_there
 
 Start = Callable[..., Program]
 
@@ -99,10 +99,12 @@ def test_a_stop_gives_what_runs_back_and_a_start_takes_it_up_again(start: Start,
 
 
 @pytest.mark.long
-def test_a_large_output_is_followed_to_its_end(start: Start) -> None:
+def test_a_large_output_is_followed_to_its_end(start: Start, tmp_path: Path) -> None:
     node = start().listening().ready()
-    task = node.add(work={"shell": "for n in 1 2 3 4 5; do seq 1 20000; sleep 0.05; done"})
+    gate = tmp_path / "gate"
+    task = node.add(work={"shell": f"{until_there(gate)}; for n in 1 2 3 4 5; do seq 1 20000; sleep 0.05; done"})
     node.until(task, "running")
+    gate.touch()
     expected = b"".join(b"%d\n" % n for n in range(1, 20_001)) * 5
     assert node.raw(f"/v1/tasks/{task}/log?follow=1") == expected
     assert node.done(task)["state"] == "succeeded"
@@ -223,13 +225,16 @@ def test_three_nodes_survive_the_loss_of_their_master(start: Start, tmp_path: Pa
     for each in nodes:
         each.listening().ready()
         (each.data / "token").write_text(token["QUVATLH_TOKEN"])
-    tasks = [nodes[n % 3].add(work={"shell": "sleep 1; echo $QUVATLH_WORKER"}) for n in range(6)]
+    gate = tmp_path / "gate"
+    work = {"shell": f"{until_there(gate)}; echo $QUVATLH_WORKER"}
+    tasks = [nodes[n % 3].add(work=work) for n in range(6)]
     for task in tasks:
         nodes[0].until(task, "running")
     large = [{"work": {"command": ["true"]}, "payload": "x" * 1_000_000}] * 3
     assert len(nodes[1].ask("/v1/events", {"event": "ADD", "tasks": large})["ids"]) == 3
     master = int(nodes[0].ask("/v1/cluster")["master"][1:])
     nodes[master].kill()
+    gate.touch()
     left = nodes[(master + 1) % 3]
     for task in tasks:
         record = left.done(task)

@@ -197,11 +197,11 @@ async def test_a_lease_that_is_over_ends_the_action_without_its_grace(make: Make
 
 async def test_a_renewed_lease_counts_from_the_beat_that_was_sent(make: Make) -> None:
     executor, ear, _ = await opened(make)
-    executor.start(spec("a", 1, lease_s=0.4))
+    executor.start(spec("a", 1, lease_s=1))
     executor.start(spec("b", 2, lease_s=30))
     async with asyncio.timeout(20):
         sent = began = await executor.ask()
-        while sent < began + 1:
+        while sent < began + 1.5:
             sent = await executor.ask()
             executor.renew(sent)
             await asyncio.sleep(0.1)
