@@ -22,7 +22,7 @@ import pytest
 
 from quvatlh.ports import Applied, Entry, Log, LogError, Member, Refused, Role, Unavailable, Unknown
 
-SOON_S = 5.0
+SOON_S = 20.0
 """A deadline that is never met unless something is wrong."""
 
 

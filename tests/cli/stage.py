@@ -212,7 +212,7 @@ class Stage:
 
     def _do(self, work: Any) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(timeout=30)
+        return future.result(timeout=60)
 
     async def _open(self) -> None:
         self.pool = StagePool()

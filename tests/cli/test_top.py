@@ -210,7 +210,7 @@ class Watched:
         self.reader = Reader(self.node, lambda: self.state, lambda: frames.NOW_MS, self.moved.set)  # type: ignore[arg-type]
 
     async def until(self, what: Any) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not what(self.reader.seen):
                 self.moved.clear()
                 await self.moved.wait()
@@ -267,7 +267,7 @@ async def test_an_answer_to_an_older_question_is_thrown_away() -> None:
     watched.node.held = asyncio.Event()
     running = asyncio.create_task(watched.reader.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await watched.node.asked_for_tasks.wait()
         watched.state = State(view="tasks", filter="new")
         watched.reader.asked()

@@ -276,7 +276,7 @@ def test_a_fork_finds_nothing_locked_by_a_thread_that_it_has_not() -> None:
         "if not pid:\n    ways.Way().settle(ways.Written('a', False))\n    os._exit(7)\n"
         "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_function_that_workers_cannot_find_is_refused() -> None:

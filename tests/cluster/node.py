@@ -19,7 +19,7 @@ from typing import Any
 from tests.cluster.line import Answer, Line, NoAnswer, NotSent
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 """For what takes well below a second on an idle machine. Only its end is a failure."""
 POLL_S = 0.005
 """Between looks where nothing tells of an event."""

@@ -44,4 +44,4 @@ async def spreads(url: str, token: str, count: int) -> list[int]:
     inner = App(url, token=token)
     task = inner.task(twice.__wrapped__)
     handles = [task.enqueue_nowait(number) for number in range(count)]
-    return [await handle.aresult(timeout=20) for handle in handles]
+    return [await handle.aresult(timeout=60) for handle in handles]

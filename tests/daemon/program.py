@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from quvatlh.cli.main import main; main()", "run"]
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 def until_there(gate: Path) -> str:
@@ -79,7 +79,7 @@ class Program:
     def add(self, **task: Any) -> str:
         return str(self.ask("/v1/events", {"event": "ADD", "tasks": [task]})["ids"][0])
 
-    def done(self, task: str, wait: str = "20s") -> Any:
+    def done(self, task: str, wait: str = "60s") -> Any:
         return self.ask(f"/v1/tasks/{task}?wait={wait}")
 
     def until(self, task: str, state: str) -> None:

@@ -80,7 +80,7 @@ def test_threads_share_writes_and_each_has_its_own_results(app: App, node: Progr
     def some(first: int) -> list[int]:
         every.wait()
         handles = [tasks.twice.enqueue(first + n) for n in range(10)]
-        return [handle.result(timeout=30) for handle in handles]
+        return [handle.result(timeout=60) for handle in handles]
 
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(some, range(0, 1600, 100)))
@@ -95,42 +95,42 @@ async def test_a_handle_tells_states_waits_and_takes_back(app: App) -> None:
     assert (await late.atask())["state"] == "scheduled"
     await late.acancel()
     with pytest.raises(TaskFailed) as caught:
-        await late.aresult(timeout=10)
+        await late.aresult(timeout=60)
     assert caught.value.code == "deleted"
     soon = await tasks.twice.options(delay=0.2, unique=True).aenqueue(2)
     assert (await tasks.twice.options(unique=True).aenqueue(2)).id == soon.id
-    assert await soon.aresult(timeout=30) == 4
+    assert await soon.aresult(timeout=60) == 4
 
 
 def test_a_failure_has_its_traceback_and_may_be_tried_again(app: App, tmp_path: Path) -> None:
     needed = tmp_path / "needed"
     handle = tasks.reads.enqueue(str(needed))
     with pytest.raises(TaskFailed, match="FileNotFoundError") as caught:
-        handle.result(timeout=30)
+        handle.result(timeout=60)
     assert (caught.value.code, caught.value.attempts) == ("exception", 2)
     first, where, *_ = caught.value.traceback.splitlines()
     assert (first, where.endswith("in reads")) == ("Traceback (most recent call last):", True)
     needed.write_text("here")
     handle.retry()
-    assert handle.result(timeout=30) == "here"
+    assert handle.result(timeout=60) == "here"
 
 
 def test_a_task_enqueues_others(app: App, node: Program) -> None:
     token = (node.data / "token").read_text().strip()
-    assert tasks.spreads.enqueue(node.url, token, 3).result(timeout=30) == [0, 2, 4]
+    assert tasks.spreads.enqueue(node.url, token, 3).result(timeout=60) == [0, 2, 4]
 
 
 def test_a_large_result_comes_whole_from_its_worker_and_else_its_place_is_told(app: App, node: Program) -> None:
     handle = tasks.long.enqueue(3_000_000)
-    assert handle.result(timeout=30) == "x" * 3_000_000
+    assert handle.result(timeout=60) == "x" * 3_000_000
     assert node.ask(f"/v1/tasks/{handle.id}/result") == "x" * 3_000_000
     place = handle.task()["result"]
     assert (place["file"], place["bytes"], place["worker"]) == ("result.json", 3_000_002, "n")
     Path(place["path"]).unlink()
     with pytest.raises(ResultElsewhere, match=r"3000002 bytes, is .* of worker n: .* does not keep it any more$"):
-        handle.result(timeout=30)
+        handle.result(timeout=60)
     impostor = {"file": "result.json", "bytes": 9, "worker": "n", "path": "/etc/passwd"}
-    assert tasks.gives.enqueue(impostor).result(timeout=30) == impostor
+    assert tasks.gives.enqueue(impostor).result(timeout=60) == impostor
 
 
 def test_what_a_node_refuses_fails_its_author_alone(app: App) -> None:
@@ -139,25 +139,25 @@ def test_what_a_node_refuses_fails_its_author_alone(app: App) -> None:
         bad = pool.submit(tasks.twice.options(timeout="soon").enqueue, 1)
     with pytest.raises(Rejected, match=r"^timeout: must be a duration"):
         bad.result()
-    assert [each.result().result(timeout=30) for each in good] == [2 * n for n in range(7)]
+    assert [each.result().result(timeout=60) for each in good] == [2 * n for n in range(7)]
 
 
 def test_values_pass_through_a_real_worker_as_their_annotations_say(typed: App) -> None:
     order = Order(uuid4(), (Point(Decimal("1.10"), datetime(2026, 1, 2, tzinfo=UTC)),), b"\0\xff", {"a"})
     handle = typed_tasks.echo.enqueue(order, datetime.now(UTC), color=Color.RED, span=timedelta(seconds=2))
-    assert handle.result(timeout=30) == order
+    assert handle.result(timeout=60) == order
     days = typed_tasks.days.enqueue(date(2026, 1, 2), a=Decimal("0.3"))
-    assert days.result(timeout=30) == {date(2026, 1, 2): Decimal("0.3")}
-    assert typed_tasks.unsaid.enqueue(0).result(timeout=30) == "1970-01-01T00:00:00Z"
+    assert days.result(timeout=60) == {date(2026, 1, 2): Decimal("0.3")}
+    assert typed_tasks.unsaid.enqueue(0).result(timeout=60) == "1970-01-01T00:00:00Z"
     with pytest.raises(ResultUnfit, match="Invalid RFC3339"):
-        typed_tasks.lies.enqueue().result(timeout=30)
+        typed_tasks.lies.enqueue().result(timeout=60)
 
 
 @pytest.mark.parametrize("size", [1, 50_000])
 def test_a_result_in_msgpack_comes_back_as_it_was_and_raw_to_who_asks(typed: App, node: Program, size: int) -> None:
     whole = {1: [b"\0\xff" * size, datetime(2026, 1, 2, tzinfo=UTC), float("inf")]}
     handle = typed_tasks.packed.enqueue(size)
-    assert handle.result(timeout=30) == whole
+    assert handle.result(timeout=60) == whole
     assert [each.result() for each in typed.results([handle])] == [whole]
     asked = urllib.request.Request(
         f"{node.url}/v1/tasks/{handle.id}/result",
@@ -171,7 +171,7 @@ def test_a_result_in_msgpack_comes_back_as_it_was_and_raw_to_who_asks(typed: App
         assert msgspec.msgpack.decode(answer.read()) == whole
     if size == 1:
         assert node.ask(f"/v1/tasks/{handle.id}/result") == {"1": ["AP8=", "2026-01-02T00:00:00Z", None]}
-    assert typed_tasks.unbounded.enqueue().result(timeout=30) == [float("-inf")]
+    assert typed_tasks.unbounded.enqueue().result(timeout=60) == [float("-inf")]
 
 
 def test_what_others_sent_and_does_not_fit_fails_for_good_and_the_next_one_runs(typed: App, node: Program) -> None:
@@ -181,18 +181,18 @@ def test_what_others_sent_and_does_not_fit_fails_for_good_and_the_next_one_runs(
     ):
         found = node.done(node.add(work={"python": typed_tasks.echo.target, "args": args}))
         assert (found["error"], found["attempts"]) == ({"code": "unrunnable", "text": words}, 1)
-    assert typed_tasks.anything.enqueue(1).result(timeout=30) == 1
+    assert typed_tasks.anything.enqueue(1).result(timeout=60) == 1
 
 
 def test_hooks_run_where_the_task_does_and_write_to_its_log(typed: App, node: Program) -> None:
     handle = typed_tasks.again.enqueue(1)
-    assert handle.result(timeout=30) == 1
+    assert handle.result(timeout=60) == 1
     assert node.raw(f"/v1/tasks/{handle.id}/log?stream=stderr").startswith(b"closed ")
 
 
 async def test_results_come_as_tasks_finish_each_once_until_all_have(app: App, tmp_path: Path) -> None:
     early = tasks.twice.enqueue(7)
-    assert early.result(timeout=30) == 14
+    assert early.result(timeout=60) == 14
     late = tasks.awaits.enqueue(str(tmp_path / "go"), 0)
     handles = [early, late, *app.enqueue_many(tasks.twice.call(n) for n in range(1, 50))]
     found = []

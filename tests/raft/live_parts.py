@@ -16,7 +16,7 @@ from tests.raft.net_parts import SECRET, Ears
 from tests.sim.clock import SimEntropy
 
 ANY_PORT = "127.0.0.1:0"
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 
 
 class LiveNode(Ears):

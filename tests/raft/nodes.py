@@ -32,7 +32,7 @@ from tests.sim.trace import Trace
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 LOOK_S = 0.005
 SOON_S = 5.0
 FAST_DISK = Pace(start_s=(0.0, 0.0), done_s=(0.0002, 0.0005))

@@ -26,7 +26,7 @@ from tests.contract_log import SOON_S, LogContract, Recorder
 from tests.raft.live_parts import ANY_PORT
 from tests.sim.clock import SimEntropy
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 SETTINGS = Settings(election_min_s=3.0, election_max_s=6.0, ping_s=0.2, silence_s=5.0, transfer_s=SOON_S)
 SECRET = b"the secret of the tests"
 

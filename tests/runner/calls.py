@@ -19,7 +19,7 @@ from quvatlh.system.clock import RealClock
 
 APP = Path(__file__).parent / "app"
 DEFAULT = Environment("default", cwd=str(APP))
-WAIT_S = 30
+WAIT_S = 60
 
 
 class Calls:

@@ -11,7 +11,7 @@ from quvatlh.runner.hatch import ExecutorSettings, Wish
 from quvatlh.runner.settings import OUTPUT_BYTES_MIN, RunnerSettings
 from quvatlh.system.clock import RealClock
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Ear:

@@ -169,7 +169,7 @@ async def test_what_waits_outlives_the_daemon_and_begins_without_it(make: Make, 
         assert executor._host.process is not None
         executor._host.process.end("a")
     else:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not begun.exists():  # noqa: ASYNC110 - it tells by its file
                 await asyncio.sleep(0.01)
     _, _, life = await opened(make)
@@ -199,7 +199,7 @@ async def test_a_renewed_lease_counts_from_the_beat_that_was_sent(make: Make) ->
     executor, ear, _ = await opened(make)
     executor.start(spec("a", 1, lease_s=1))
     executor.start(spec("b", 2, lease_s=30))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         sent = began = await executor.ask()
         while sent < began + 1.5:
             sent = await executor.ask()
@@ -307,7 +307,7 @@ async def test_a_follower_is_let_go_at_the_end(make: Make) -> None:
     following = asyncio.ensure_future(_drain(executor))
     await asyncio.sleep(0)
     executor.stop("a")
-    assert await asyncio.wait_for(following, 20) == []
+    assert await asyncio.wait_for(following, 60) == []
 
 
 async def _drain(executor: Executor) -> list[object]:

@@ -38,7 +38,7 @@ class Wire:
     def close(self) -> None: ...
 
     async def until(self, count: int) -> list[tuple[str, str]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.said) < count:  # noqa: ASYNC110 - nothing tells of what is said
                 await asyncio.sleep(0.001)
         return self.said

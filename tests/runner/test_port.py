@@ -101,7 +101,7 @@ async def test_a_follower_is_let_go_at_the_end(runner: Runner) -> None:
     following = asyncio.ensure_future(_drain(runner))
     await asyncio.sleep(0)
     runner.stop("a")
-    assert await asyncio.wait_for(following, 20) == []
+    assert await asyncio.wait_for(following, 60) == []
 
 
 async def _drain(runner: Runner) -> list[object]:

@@ -176,7 +176,7 @@ async def test_a_child_that_is_anothers_is_left_alone(bed: Bed) -> None:
 async def test_orphans_that_end_are_reaped_while_their_action_runs(bed: Bed) -> None:
     name = bed.start("(setsid true &); (setsid true &); echo; sleep 1000")
     await bed.written(name, 1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(children() - {bed.runner.starter.pid}) > 1:  # noqa: ASYNC110 - nobody is told of a reaped orphan
             await asyncio.sleep(0.05)
     bed.runner.stop(name, 0)

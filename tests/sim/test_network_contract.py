@@ -12,7 +12,7 @@ import pytest
 from quvatlh.raft.network import Listener, Network, TcpNetwork, Writer
 from tests.sim.world import Env, World
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 """Far above anything that is waited for; a test that needs it has failed."""
 
 

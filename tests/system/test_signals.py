@@ -39,7 +39,7 @@ def test_the_second_signal_ends_the_process() -> None:
         child.send_signal(signal.SIGTERM)
         assert child.stdout.readline() == "SIGTERM\n"
         child.send_signal(signal.SIGTERM)
-        assert child.wait(timeout=10) == -signal.SIGTERM
+        assert child.wait(timeout=60) == -signal.SIGTERM
 
 
 async def test_signals_are_waited_for_only_while_caught() -> None:
