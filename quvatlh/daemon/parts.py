@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from quvatlh.api.place import ListenRefused, Place
 from quvatlh.api.server import Options as ServerOptions
 from quvatlh.api.server import Server
 from quvatlh.codec import Values
@@ -27,7 +28,7 @@ from quvatlh.ports import Facts, fact_tags
 from quvatlh.raft import backup
 from quvatlh.raft.ballot import BallotCorrupt
 from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
-from quvatlh.raft.disk import DirectoryInUse, RealDisk, replace_file
+from quvatlh.raft.disk import DirectoryInUse, RealDisk, refuse_held, replace_file
 from quvatlh.raft.log import Options as LogOptions
 from quvatlh.raft.log import RaftLog
 from quvatlh.raft.network import TcpNetwork, tls_contexts
@@ -42,7 +43,7 @@ from quvatlh.service.node import Node, Options
 from quvatlh.service.node import World as NodeWorld
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
-from quvatlh.service.tokens import TokenUnusable, own_token
+from quvatlh.service.tokens import TokenMissing, TokenUnusable, given_token, own_token
 from quvatlh.service.workplace import Craft
 from quvatlh.system import host, plugins
 from quvatlh.system.clock import RealClock
@@ -118,6 +119,12 @@ def token_of(config: Config) -> tuple[str, str]:
         return own_token(config.node.data, os.environ, RealEntropy())
 
 
+def check_token(config: Config) -> None:
+    """Refuse one that no client could send, before anything has begun that it would end."""
+    with refusing(), contextlib.suppress(TokenMissing):
+        given_token(config.node.data, os.environ)
+
+
 def machine_of(config: Config) -> RealHost:
     return RealHost(
         config.node.data, os.environ, config.worker.cloud_metadata, note=logs.noter("quvatlh.machine", "warning")
@@ -188,12 +195,23 @@ def facts_of(config: Config, name: str, known: Facts) -> WorkerFacts:
     return WorkerFacts(name, config.node.role, tags, adapters, slots, worker.queues, dict(known))
 
 
-def server_of(config: Config, node: Node, running: RunningLog) -> Server:
+async def place_of(config: Config) -> Place:
+    """Where the door will be, with nobody let in yet. Who starts one node twice is told that, and not of its port."""
     http = config.http
     cert, key = (None, None) if http.tls is None else (http.tls.cert, http.tls.key)
+    with refusing():
+        try:
+            return await Place.take(http.listen, cert, key)
+        except ListenRefused:
+            refuse_held(config.node.data)
+            raise
+
+
+def server_of(config: Config, node: Node, running: RunningLog) -> Server:
+    http = config.http
     advertised = address.parse(http.advertised).host
     sessions = f"{config.node.data}/{SESSIONS_FILE}"
-    options = ServerOptions(http.listen, cert, key, (*http.hosts, advertised), sessions)
+    options = ServerOptions(http.listen, hosts=(*http.hosts, advertised), sessions=sessions)
     # A line costs a third of a request: none is made where nobody would see it.
     note = logs.noter("quvatlh.http", "debug") if config.log.level == "debug" else None
     return Server(node.pool, options, note=note, on_broken=running.on_fatal)
