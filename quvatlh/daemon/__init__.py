@@ -44,7 +44,6 @@ from quvatlh.observe import logs
 from quvatlh.policy.judge import LuaJudge
 from quvatlh.ports import LogError, MachineFactory, Member, Membership
 from quvatlh.raft import backup
-from quvatlh.raft.datadir import DataDir
 from quvatlh.raft.disk import RealDisk, ThreadLane
 from quvatlh.raft.log import RaftLog, World
 from quvatlh.raft.settings import Settings
@@ -53,7 +52,6 @@ from quvatlh.service.ownstate import load_of
 from quvatlh.service.state import State
 from quvatlh.service.tokens import given_token
 from quvatlh.service.workplace import Craft
-from quvatlh.system import host
 from quvatlh.system.clock import RealClock
 from quvatlh.system.entropy import RealEntropy
 from quvatlh.system.signals import StopSignals
@@ -84,9 +82,7 @@ async def run_worker(config: Config) -> None:
 
         # 2. The data directory: whose it is, and the token that a person has put there.
         with refusing():
-            data = DataDir.open(
-                RealDisk(), config.node.data, RealEntropy(), host.machine_id(), now_ms=RealClock().wall_ms()
-            )
+            data = data_dir_of(config, RealDisk(), "worker")
             stack.callback(data.close)
             name = kept_name(config, data, RealDisk())
             token, _ = given_token(config.node.data, os.environ)

@@ -18,6 +18,7 @@ from quvatlh.api.server import Server
 from quvatlh.codec import Values
 from quvatlh.config import Config, ConfigError, Fault, address
 from quvatlh.config.environments import Environment, with_default
+from quvatlh.config.model import NodeRole
 from quvatlh.config.secret import read_secret
 from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.core.statefile import StateRefused
@@ -27,7 +28,7 @@ from quvatlh.observe import logs
 from quvatlh.ports import Facts, fact_tags
 from quvatlh.raft import backup
 from quvatlh.raft.ballot import BallotCorrupt
-from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
+from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged, OtherRole
 from quvatlh.raft.disk import DirectoryInUse, RealDisk, refuse_held, replace_file
 from quvatlh.raft.log import Options as LogOptions
 from quvatlh.raft.log import RaftLog
@@ -59,6 +60,7 @@ REFUSALS = (
     DirectoryInUse,
     LogCorrupt,
     NewerFormat,
+    OtherRole,
     StateRefused,
     TokenUnusable,
     OSError,
@@ -241,8 +243,9 @@ def peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogOp
     return options, TcpNetwork(server, client, settings, notices)
 
 
-def data_dir_of(config: Config, disk: RealDisk) -> DataDir:
-    return DataDir.open(disk, config.node.data, RealEntropy(), host.machine_id(), now_ms=RealClock().wall_ms())
+def data_dir_of(config: Config, disk: RealDisk, role: NodeRole = "node") -> DataDir:
+    now_ms = RealClock().wall_ms()
+    return DataDir.open(disk, config.node.data, RealEntropy(), host.machine_id(), role=role, now_ms=now_ms)
 
 
 def kept_name(config: Config, data: DataDir, disk: RealDisk) -> str:

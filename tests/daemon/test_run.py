@@ -215,6 +215,23 @@ def test_a_token_that_no_client_could_send_is_refused(start: Start) -> None:
 
 
 @pytest.mark.long
+def test_a_nodes_directory_is_not_for_a_worker_nor_a_workers_for_a_node(start: Start) -> None:
+    node = start().listening().ready()
+    assert node.stop() == 0
+    as_worker = ("--role", "worker", "--server", "http://127.0.0.1:1")
+    worker = start(*as_worker)
+    assert worker.ended() == 1
+    assert f"the data directory {node.data} belongs to a node: a worker would" in worker.told().replace("\n", " ")
+    alone = start(*as_worker, name="two", QUVATLH_TOKEN="one-token-for-the-worker")
+    alone.tells("worker started")
+    assert alone.stop() == 0
+    other = start(name="two")
+    assert other.ended() == 1
+    assert f"the data directory {other.data} belongs to a worker: a node would" in other.told().replace("\n", " ")
+    assert start().listening().ready().stop() == 0
+
+
+@pytest.mark.long
 def test_a_directory_that_cannot_be_written_is_named_with_status_1(start: Start) -> None:
     # Root may write wherever modes forbid it, but not there.
     node = start("--data", "/proc/quvatlh")
