@@ -296,7 +296,7 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
         "invalid",
         "finished_before must be later than finished_after",
     ),
-    ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": "two"}, 404, "not_found", "there is no worker two"),
+    ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": "two"}, 404, "not_found", "there is no worker named two"),
     ("POST", "/v1/tasks/relocate", {"ids": ["a"], "to": 7}, 400, "invalid", "to must be text"),
     ("POST", "/v1/tasks/update", {"ids": ["a"]}, 400, "invalid", "set is required"),
     ("POST", "/v1/tasks/update", {"ids": ["a"], "set": {}}, 400, "invalid", "set must name at least one of queue, "),
