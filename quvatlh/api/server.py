@@ -7,11 +7,8 @@ Anything else that a handler raises is a bug: the client is told an id, the log 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import secrets
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +22,7 @@ from quvatlh.api.formats import encode
 from quvatlh.api.guard import ANYBODY, Guard
 from quvatlh.api.meter import Meter
 from quvatlh.api.params import decoded, parse
+from quvatlh.api.place import Place
 from quvatlh.api.routes import Table
 from quvatlh.api.sessions import FIRST_LINK_S, Sessions
 from quvatlh.api.stream import Streams
@@ -46,17 +44,6 @@ JUDGED_EACH_S: Final = 0.5
 """So long at most a token that was revoked, or narrowed, goes on where it had begun."""
 NOWHERE: Final = "(none)"
 """The route, in numbers, of what leads nowhere."""
-
-
-def _why_not(error: OSError) -> str:
-    """In words, in place of asyncio's tuples, and with what to do about what happens most."""
-    if error.errno == errno.EADDRINUSE:
-        return "another process listens there; end it, or give another address"
-    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error.strerror or error)
-
-
-class ListenRefused(OSError):
-    """The address or the TLS files cannot be used; the message says which, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +82,25 @@ class Server:
         self.shared = Shared(pool, Meter(), self.streams, self._broken, self.sessions)
         self.shared.documents["openapi"] = encode(openapi.document())
         self._web: _WebServer | None = None
-        self._listener: asyncio.Server | None = None
+        self._place: Place | None = None
         self._stopping = False
         self._under_way: set[_Answering] = set()
         self._judged_each_s = judged_each_s
         self._judging: asyncio.Task[None] | None = None
 
-    async def start(self) -> str:
-        """Listen; the bound host:port. ListenRefused when that cannot be."""
-        host, port = address.parse(self._options.listen)
-        context = tls_context(self._options.cert, self._options.key)
+    async def start(self, place: Place | None = None) -> str:
+        """Let people in, at the place that was taken for it or else at that of the options; the bound host:port.
+
+        ListenRefused when that cannot be.
+        """
+        options = self._options
+        self._place = place or await Place.take(options.listen, options.cert, options.key)
         self._web = _WebServer(self._handle, handler_cancellation=True, **_LIMITS)
-        loop = asyncio.get_running_loop()
-        try:
-            self._listener = await loop.create_server(self._web, host, port, ssl=context, backlog=1024)
-        except OSError as error:
-            raise ListenRefused(f"http.listen: cannot listen at {self._options.listen}: {_why_not(error)}") from None
-        self._judging = loop.create_task(self._judge_again())
-        bound = self._listener.sockets[0].getsockname()
-        self.sessions.placed(bound[1], secure=context is not None)
-        return f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        await self._place.open(self._web)
+        self._judging = asyncio.get_running_loop().create_task(self._judge_again())
+        host, port = self._place.bound
+        self.sessions.placed(port, secure=self._place.is_secure)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def link(self, token: str) -> str:
         """The path that begins a session of this token in a browser, once, for whoever reads where the node starts."""
@@ -123,8 +109,8 @@ class Server:
     async def stop(self, grace_s: float = STOP_S) -> None:
         """Nothing new; streams end; what is under way may finish for so long."""
         self._stopping = True
-        if self._listener is not None:
-            self._listener.close()
+        if self._place is not None:
+            self._place.close()
         self.streams.end_all()
         if self._web is not None:
             self._web.pre_shutdown()
@@ -295,16 +281,3 @@ class _Connection(RequestHandler):
             response = problems.response(Broken("a bug of this node"))
         response.force_close()
         return response
-
-
-def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    if cert is None or key is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(cert, key)
-    except OSError as error:  # ssl.SSLError too
-        raise ListenRefused(f"http.tls: cannot use {cert} with {key}: {error.strerror or error}") from None
-    return context

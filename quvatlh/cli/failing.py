@@ -66,7 +66,7 @@ def _place(path: str, first: int, *, only_one: bool) -> str:
     path = path.removeprefix("match.").removeprefix("set.")
     match = _PLACE.match(path)
     if match is None:
-        return f"{path}: " if path and path not in {"ids", "match"} else ""
+        return f"{path}: " if path and path.partition("[")[0] not in {"ids", "match"} else ""
     rest = path[match.end() :]
     which = "" if only_one else f"task {int(match[1]) + first + 1}: "
     return f"{which}{rest}: " if rest else which

@@ -17,6 +17,7 @@ from quvatlh.cli.progress import progress
 from quvatlh.cli.session import Duration, Session, speaks_http
 from quvatlh.cli.status import ExitStatus
 from quvatlh.client import Client
+from quvatlh.config import kinds
 
 POLL_S = 0.5
 TASKS_SHOWN = 20
@@ -94,7 +95,10 @@ def show(session: Session, name: str) -> None:
 def change(session: Session, name: str, *, slots: int | None, tags: str | None, queues: str | None) -> None:
     """Change what a worker may be given, while it runs. What it runs already goes on."""
     changes: Json = {} if slots is None else {"slots": slots}
-    changes |= {key: _words(text) for key, text in (("tags", tags), ("queues", queues)) if text is not None}
+    if tags is not None:
+        changes["tags"] = _words(tags, kinds.tags, "--tags")
+    if queues is not None:
+        changes["queues"] = _words(queues, kinds.names, "--queues")
     if not changes:
         raise click.UsageError("what is to change? give --slots, --tags or --queues")
 
@@ -106,8 +110,12 @@ def change(session: Session, name: str, *, slots: int | None, tags: str | None, 
     print_json(found) if session.as_json else _print(found)
 
 
-def _words(text: str) -> list[str]:
-    return [] if text == "none" else [word for word in text.split(",") if word]
+def _words(text: str, kind: kinds.Kind, flag: str) -> list[str]:
+    """As `run` takes them."""
+    try:
+        return [] if text == "none" else list(kind(text))  # type: ignore[call-overload]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=flag) from None
 
 
 @click.command()

@@ -32,7 +32,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "http.tls.key": kinds.path,
         "http.insecure": kinds.boolean,
         "worker.slots": kinds.count,
-        "worker.tags": kinds.names,
+        "worker.tags": kinds.tags,
         "worker.queues": kinds.names,
         "worker.drain_ms": kinds.milliseconds,
         "worker.executor": kinds.choice(*get_args(Isolation)),

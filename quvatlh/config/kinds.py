@@ -79,10 +79,7 @@ def peer_address(given: object) -> str:
 
 def peer_addresses(given: object) -> tuple[str, ...]:
     """A list, or text with commas."""
-    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
-    if not isinstance(parts, list):
-        raise ValueError("must be a list of host:port")  # noqa: TRY004 - as above
-    peers = tuple(peer_address(part) for part in parts)
+    peers = _each(given, peer_address, "host:port")
     twice = sorted({peer for peer in peers if peers.count(peer) > 1})
     if twice:
         raise ValueError(f"names {', '.join(twice)} twice")
@@ -91,10 +88,7 @@ def peer_addresses(given: object) -> tuple[str, ...]:
 
 def urls(given: object) -> tuple[str, ...]:
     """A list, or text with commas: of nodes' HTTP sides, without a path."""
-    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
-    if not isinstance(parts, list):
-        raise ValueError("must be a list of URLs")  # noqa: TRY004 - as above
-    return tuple(_url(part) for part in parts)
+    return _each(given, _url, "URLs")
 
 
 def _url(given: object) -> str:
@@ -107,19 +101,28 @@ def _url(given: object) -> str:
 
 
 def names(given: object) -> tuple[str, ...]:
-    """A list, or text with commas: of tags, queues or hosts."""
-    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
-    if not isinstance(parts, list):
-        raise ValueError("must be a list of names")  # noqa: TRY004 - as above
-    return tuple(name(part) for part in parts)
+    """A list, or text with commas: of patterns of queues, or hosts."""
+    return _each(given, name, "names")
+
+
+def tags(given: object) -> tuple[str, ...]:
+    """A list, or text with commas: of words, and of words with values."""
+    return _each(given, _tag, "tags")
+
+
+def _tag(given: object) -> str:
+    value = name(given)
+    if value.startswith("!"):
+        raise ValueError(f"must not begin with '!', by which tasks say what they do not want, not {value}")
+    word, sign, rest = value.partition("=")
+    if not word.strip() or word != word.strip() or (sign and (not rest.strip() or rest[0] in "= ")):
+        raise ValueError(f"must be a tag such as gpu or zone=eu-1, not {value}")
+    return value
 
 
 def networks(given: object) -> tuple[str, ...]:
     """A list, or text with commas: of addresses, with the length of their prefix or alone."""
-    parts = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
-    if not isinstance(parts, list):
-        raise ValueError("must be a list of networks such as 10.0.0.0/8")  # noqa: TRY004 - as above
-    return tuple(_network(part) for part in parts)
+    return _each(given, _network, "networks such as 10.0.0.0/8")
 
 
 def _network(given: object) -> str:
@@ -128,6 +131,26 @@ def _network(given: object) -> str:
         return str(ipaddress.ip_network(value))
     except ValueError as error:
         raise ValueError(f"must be networks such as 10.0.0.0/8 or 127.0.0.1: {error}") from None
+
+
+def _each(given: object, kind: Callable[[object], str], of: str) -> tuple[str, ...]:
+    """A list, or text with commas; text with nothing in it is an empty list. ValueError with all that is wrong, by its place."""
+    if isinstance(given, str):
+        parts: object = [part.strip() for part in given.split(",")] if given.strip() else []
+    else:
+        parts = given
+    if not isinstance(parts, list):
+        raise ValueError(f"must be a list of {of}")  # noqa: TRY004 - as above
+    taken: list[str] = []
+    faults: list[str] = []
+    for place, part in enumerate(parts, 1):
+        try:
+            taken.append(kind(part))
+        except ValueError as error:
+            faults.append(f"{f'item {place}: ' if len(parts) > 1 else ''}{error}")
+    if faults:
+        raise ValueError("; ".join(faults))
+    return tuple(taken)
 
 
 def count(given: object) -> int:

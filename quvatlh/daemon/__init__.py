@@ -24,6 +24,7 @@ from quvatlh.daemon.parts import (
     DEFAULTS,
     RunningLog,
     StartRefused,
+    check_token,
     data_dir_of,
     environments_of,
     executor_of,
@@ -32,6 +33,7 @@ from quvatlh.daemon.parts import (
     machine_of,
     node_of,
     peer_side,
+    place_of,
     refusing,
     sender_of,
     server_of,
@@ -42,7 +44,6 @@ from quvatlh.observe import logs
 from quvatlh.policy.judge import LuaJudge
 from quvatlh.ports import LogError, MachineFactory, Member, Membership
 from quvatlh.raft import backup
-from quvatlh.raft.datadir import DataDir
 from quvatlh.raft.disk import RealDisk, ThreadLane
 from quvatlh.raft.log import RaftLog, World
 from quvatlh.raft.settings import Settings
@@ -51,7 +52,6 @@ from quvatlh.service.ownstate import load_of
 from quvatlh.service.state import State
 from quvatlh.service.tokens import given_token
 from quvatlh.service.workplace import Craft
-from quvatlh.system import host
 from quvatlh.system.clock import RealClock
 from quvatlh.system.entropy import RealEntropy
 from quvatlh.system.signals import StopSignals
@@ -82,9 +82,7 @@ async def run_worker(config: Config) -> None:
 
         # 2. The data directory: whose it is, and the token that a person has put there.
         with refusing():
-            data = DataDir.open(
-                RealDisk(), config.node.data, RealEntropy(), host.machine_id(), now_ms=RealClock().wall_ms()
-            )
+            data = data_dir_of(config, RealDisk(), "worker")
             stack.callback(data.close)
             name = kept_name(config, data, RealDisk())
             token, _ = given_token(config.node.data, os.environ)
@@ -129,41 +127,45 @@ async def run_node(config: Config) -> None:
     async with contextlib.AsyncExitStack() as stack:
         # 2. The wish to stop, from here on heard at any point.
         stop = stack.enter_context(StopSignals())
-        # 3. The data directory, locked; the log in it; the links to the peers.
+        # 3. What is taken or read, and may be refused, while nothing has changed yet: the address of the door with its TLS
+        #    files, the token, the keys of the requests to the world outside.
+        place = await place_of(config)
+        stack.callback(place.close)
+        check_token(config)
+        with refusing():
+            sender = sender_of(config)
+        stack.push_async_callback(sender.close)
+        # 4. The data directory, locked; the log in it; the links to the peers.
         state = State(CODEC)
         running = await stack.enter_async_context(running_log(config, state.open))
-        # 4. The machine, who runs the actions of this node, who its policies, and who asks the world outside; no process is
-        #    started before it is needed.
+        # 5. The machine, who runs the actions of this node, and who its policies; no process is started before it is needed.
         machine = machine_of(config)
         known = await machine.facts()
         executor = executor_of(config, running.name)
         judge = LuaJudge(RealClock())
         stack.push_async_callback(judge.close)
-        with refusing():
-            sender = sender_of(config)
-        stack.push_async_callback(sender.close)
-        # 5. The services on the log: from here on this node decides, works, and answers its peers.
-        token, place = token_of(config)
+        # 6. The services on the log: from here on this node decides, works, and answers its peers.
+        token, token_place = token_of(config)
         craft = Craft(executor, judge, RealClock(), RealEntropy(), load_of(machine), sender=sender)
         node = node_of(config, running, state, craft, known, token)
         node.start()
         stack.push_async_callback(node.stop)
-        # 6. The door for people and programs.
+        # 7. The door for people and programs opens.
         server = server_of(config, node, running)
         with refusing():
-            url = _url(config, await server.start())
+            url = _url(config, await server.start(place))
         stack.push_async_callback(server.stop)
-        _welcome(note, config, running, url, place, server.link(token))
-        # 7. The app, if it was told of one.
+        _welcome(note, config, running, url, token_place, server.link(token))
+        # 8. The app, if it was told of one.
         if config.worker.app is not None:
             look = Look(config.worker.app, environments_of(config)[0], watch=config.worker.reload)
             await stack.enter_async_context(hosted(look, executor, NodeTable(node.pool), NODES_NOES, running.on_fatal))
-        # 8. What there is now stays to the end: the garbage collector need not stop the loop to look at it.
+        # 9. What there is now stays to the end: the garbage collector need not stop the loop to look at it.
         gc.collect()
         gc.freeze()
-        # 9. Until somebody wants it to end, or it cannot go on.
+        # 10. Until somebody wants it to end, or it cannot go on.
         await _until_stopped(stop, running.broken, note, config.worker.drain_ms)
-        # 10. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
+        # 11. The others need not notice: leadership goes, then the work, and then the parts, in reverse.
         await _hand_over(running.log)
         await node.drain()
         note("node stops")

@@ -12,11 +12,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from quvatlh.api.place import ListenRefused, Place
 from quvatlh.api.server import Options as ServerOptions
 from quvatlh.api.server import Server
 from quvatlh.codec import Values
 from quvatlh.config import Config, ConfigError, Fault, address
 from quvatlh.config.environments import Environment, with_default
+from quvatlh.config.model import NodeRole
 from quvatlh.config.secret import read_secret
 from quvatlh.core.model import Adapter, WorkerFacts
 from quvatlh.core.statefile import StateRefused
@@ -26,8 +28,8 @@ from quvatlh.observe import logs
 from quvatlh.ports import Facts, fact_tags
 from quvatlh.raft import backup
 from quvatlh.raft.ballot import BallotCorrupt
-from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
-from quvatlh.raft.disk import DirectoryInUse, RealDisk, replace_file
+from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged, OtherRole
+from quvatlh.raft.disk import DirectoryInUse, RealDisk, refuse_held, replace_file
 from quvatlh.raft.log import Options as LogOptions
 from quvatlh.raft.log import RaftLog
 from quvatlh.raft.network import TcpNetwork, tls_contexts
@@ -42,7 +44,7 @@ from quvatlh.service.node import Node, Options
 from quvatlh.service.node import World as NodeWorld
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
-from quvatlh.service.tokens import TokenUnusable, own_token
+from quvatlh.service.tokens import TokenMissing, TokenUnusable, given_token, own_token
 from quvatlh.service.workplace import Craft
 from quvatlh.system import host, plugins
 from quvatlh.system.clock import RealClock
@@ -58,6 +60,7 @@ REFUSALS = (
     DirectoryInUse,
     LogCorrupt,
     NewerFormat,
+    OtherRole,
     StateRefused,
     TokenUnusable,
     OSError,
@@ -116,6 +119,12 @@ def token_of(config: Config) -> tuple[str, str]:
     """The admin token of this node, and where a person finds it."""
     with refusing():
         return own_token(config.node.data, os.environ, RealEntropy())
+
+
+def check_token(config: Config) -> None:
+    """Refuse one that no client could send, before anything has begun that it would end."""
+    with refusing(), contextlib.suppress(TokenMissing):
+        given_token(config.node.data, os.environ)
 
 
 def machine_of(config: Config) -> RealHost:
@@ -188,12 +197,23 @@ def facts_of(config: Config, name: str, known: Facts) -> WorkerFacts:
     return WorkerFacts(name, config.node.role, tags, adapters, slots, worker.queues, dict(known))
 
 
-def server_of(config: Config, node: Node, running: RunningLog) -> Server:
+async def place_of(config: Config) -> Place:
+    """Where the door will be, with nobody let in yet. Who starts one node twice is told that, and not of its port."""
     http = config.http
     cert, key = (None, None) if http.tls is None else (http.tls.cert, http.tls.key)
+    with refusing():
+        try:
+            return await Place.take(http.listen, cert, key)
+        except ListenRefused:
+            refuse_held(config.node.data)
+            raise
+
+
+def server_of(config: Config, node: Node, running: RunningLog) -> Server:
+    http = config.http
     advertised = address.parse(http.advertised).host
     sessions = f"{config.node.data}/{SESSIONS_FILE}"
-    options = ServerOptions(http.listen, cert, key, (*http.hosts, advertised), sessions)
+    options = ServerOptions(http.listen, hosts=(*http.hosts, advertised), sessions=sessions)
     # A line costs a third of a request: none is made where nobody would see it.
     note = logs.noter("quvatlh.http", "debug") if config.log.level == "debug" else None
     return Server(node.pool, options, note=note, on_broken=running.on_fatal)
@@ -223,8 +243,9 @@ def peer_side(config: Config, settings: Settings) -> tuple[Callable[[str], LogOp
     return options, TcpNetwork(server, client, settings, notices)
 
 
-def data_dir_of(config: Config, disk: RealDisk) -> DataDir:
-    return DataDir.open(disk, config.node.data, RealEntropy(), host.machine_id(), now_ms=RealClock().wall_ms())
+def data_dir_of(config: Config, disk: RealDisk, role: NodeRole = "node") -> DataDir:
+    now_ms = RealClock().wall_ms()
+    return DataDir.open(disk, config.node.data, RealEntropy(), host.machine_id(), role=role, now_ms=now_ms)
 
 
 def kept_name(config: Config, data: DataDir, disk: RealDisk) -> str:

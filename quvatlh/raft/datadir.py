@@ -2,7 +2,7 @@
 
 ```
 lock           held while a daemon runs
-identity       node id and machine, made once
+identity       node id, machine, and whether a node or a worker lives here; made once
 ballot         term and vote, see ballot.py; outlives every generation
 current        names the generation in force, or none
 gen-NNNNNN/    log/ and the machine's state file
@@ -18,6 +18,7 @@ import base64
 import re
 from typing import Any
 
+from quvatlh.config.model import NodeRole
 from quvatlh.ports import Entropy
 from quvatlh.raft import sealed
 from quvatlh.raft.ballot import BALLOT_FILE, Ballot
@@ -58,6 +59,21 @@ class CopiedDirectory(Exception):
         self.node_id = node_id
 
 
+class OtherRole(Exception):
+    """A node's directory is not for a worker, nor a worker's for a node."""
+
+    def __init__(self, path: str, belongs_to: str, role: NodeRole) -> None:
+        harm = {
+            "worker": "a worker would go about under its identity and take its actions for its own",
+            "node": "a node would found a cluster under its identity and take its actions for its own",
+        }
+        super().__init__(
+            f"the data directory {path} belongs to a {belongs_to}: {harm[role]}. Start the {role} with another --data, or "
+            f"with --role {belongs_to}"
+        )
+        self.path = path
+
+
 class DataDir:
     """An open data directory. `node_id` is for ever; which generation is current is read once and then kept in step."""
 
@@ -71,11 +87,20 @@ class DataDir:
 
     @classmethod
     def open(
-        cls, disk: Disk, path: str, entropy: Entropy, machine_id: str, *, now_ms: int = 0, lock: bool = True
+        cls,
+        disk: Disk,
+        path: str,
+        entropy: Entropy,
+        machine_id: str,
+        *,
+        role: NodeRole = "node",
+        now_ms: int = 0,
+        lock: bool = True,
     ) -> DataDir:
         """Made if it is not there.
 
-        What is not for us raises DirectoryInUse, CopiedDirectory, DataDirDamaged, BallotCorrupt or sealed.NewerFormat.
+        What is not for us raises DirectoryInUse, CopiedDirectory, OtherRole, DataDirDamaged, BallotCorrupt or
+        sealed.NewerFormat.
         """
         make_directory(disk, path)
         held = lock_directory(path) if lock else None
@@ -84,8 +109,10 @@ class DataDir:
             # a generation that is acted on must not be forgotten.
             disk.sync_dir(path)
             if not disk.exists(f"{path}/{IDENTITY_FILE}"):
-                _found(disk, path, entropy, machine_id, now_ms)
-            opened = cls(disk, path, _identify(disk, path, machine_id), held)
+                _found(disk, path, entropy, machine_id, role, now_ms)
+            identity = _identify(disk, path, machine_id)
+            opened = cls(disk, path, identity["node_id"], held)
+            opened._belong(identity, role)
             opened._remove_copies()
             return opened
         except BaseException:
@@ -135,6 +162,14 @@ class DataDir:
         if self._lock is not None:
             self._lock.close()
 
+    def _belong(self, identity: dict[str, Any], role: NodeRole) -> None:
+        """Directories of earlier versions do not say whose they are: a log is a node's, else it is who comes first."""
+        belongs_to = identity.get("role", role if self.is_empty else "node")
+        if belongs_to != role:
+            raise OtherRole(self.path, belongs_to, role)
+        if "role" not in identity:
+            sealed.write(self._disk, f"{self.path}/{IDENTITY_FILE}", "identity", {**identity, "role": role})
+
     def _generations(self) -> list[str]:
         return [name for name in self._disk.listdir(self.path) if _GENERATION.fullmatch(name)]
 
@@ -149,7 +184,7 @@ class DataDir:
                 self._disk.remove(f"{self.path}/{name}")
 
 
-def _found(disk: Disk, path: str, entropy: Entropy, machine_id: str, now_ms: int) -> None:
+def _found(disk: Disk, path: str, entropy: Entropy, machine_id: str, role: NodeRole, now_ms: int) -> None:
     """Make what every data directory has; the identity comes last and says that the rest is there."""
     if any(_GENERATION.fullmatch(name) for name in disk.listdir(path)):
         raise DataDirDamaged(path, f"it holds a log, but {IDENTITY_FILE} is gone")
@@ -157,18 +192,17 @@ def _found(disk: Disk, path: str, entropy: Entropy, machine_id: str, now_ms: int
         raise DataDirDamaged(path, f"it holds a vote, but {IDENTITY_FILE} is gone")
     _write_current(disk, path, None)
     node_id = base64.b32encode(entropy.token(_ID_BYTES)).decode().rstrip("=").lower()
-    fields = {"node_id": node_id, "machine_id": machine_id, "created_ms": now_ms}
+    fields = {"node_id": node_id, "machine_id": machine_id, "role": role, "created_ms": now_ms}
     sealed.write(disk, f"{path}/{IDENTITY_FILE}", "identity", fields)
 
 
-def _identify(disk: Disk, path: str, machine_id: str) -> str:
+def _identify(disk: Disk, path: str, machine_id: str) -> dict[str, Any]:
     fields = _fields(disk, path, IDENTITY_FILE)
-    node_id: str = fields["node_id"]
     if fields["machine_id"] != machine_id:
-        raise CopiedDirectory(path, node_id)
+        raise CopiedDirectory(path, fields["node_id"])
     if not disk.exists(f"{path}/{BALLOT_FILE}"):
         raise DataDirDamaged(path, f"{BALLOT_FILE} is gone, and with it what this node voted")
-    return node_id
+    return fields
 
 
 def _write_current(disk: Disk, path: str, name: str | None) -> None:

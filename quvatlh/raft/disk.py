@@ -302,7 +302,23 @@ class DirectoryLock:
 
 def lock_directory(path: str) -> DirectoryLock:
     """Take PATH/lock, or raise DirectoryInUse at once. The file stays; only the lock on it means anything."""
-    fd = os.open(f"{path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT, 0o600)
+    fd = _locked(path, os.O_CREAT)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return DirectoryLock(fd)
+
+
+def refuse_held(path: str) -> None:
+    """DirectoryInUse, if another process holds PATH/lock; nothing is made where it is not there.
+
+    It is held for a moment, so that this is for who does not start anyway and wants to say why.
+    """
+    with contextlib.suppress(OSError):
+        os.close(_locked(path, 0))
+
+
+def _locked(path: str, flags: int) -> int:
+    fd = os.open(f"{path}/{LOCK_FILE}", os.O_RDWR | flags, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -312,6 +328,4 @@ def lock_directory(path: str) -> DirectoryLock:
     except BaseException:
         os.close(fd)
         raise
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return DirectoryLock(fd)
+    return fd

@@ -45,9 +45,9 @@ class LogWriter:
         self._file: File | None = disk.append(path)
         self._queue = [_Piece(path, None)]
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writing = False
-        self._rest: asyncio.Future[None] | None = None
-        """Of who closes: nothing is being written."""
+        self._rest = asyncio.Event()
+        """Set while nothing is being written."""
+        self._rest.set()
         self.stopped = False
         """Closed or failed: nothing more is taken."""
 
@@ -60,7 +60,7 @@ class LogWriter:
 
     def kick(self) -> None:
         """See to it that what waits is written."""
-        if not self._writing and not self.stopped and self._waits():
+        if self._rest.is_set() and not self.stopped and self._waits():
             self._begin()
 
     def remove(self, paths: list[str]) -> None:
@@ -71,11 +71,10 @@ class LogWriter:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Write what waits, then let go of the file."""
+        """Write what waits, then let go of the file. Whoever calls, and however often, all is done on return."""
         self.kick()
-        if self._writing:
-            self._rest = asyncio.get_running_loop().create_future()
-            await self._rest
+        while not self._rest.is_set():
+            await self._rest.wait()
         while self._tasks:
             await asyncio.wait(self._tasks)
         self.stopped = True
@@ -88,13 +87,13 @@ class LogWriter:
 
     def _begin(self) -> None:
         pieces, self._queue = self._queue, [_Piece(self._queue[-1].path, None)]
-        self._writing = True
+        self._rest.clear()
         self._take()
         self._lane.give(partial(self._write, pieces), self._written)
 
     def _written(self, failure: BaseException | None) -> None:
         """On the loop. No task comes between: an idle node's write is answered after one turn of the loop less."""
-        self._writing = False
+        self._rest.set()
         try:
             if failure is not None:
                 raise failure
@@ -102,8 +101,6 @@ class LogWriter:
         except Exception as error:  # noqa: BLE001 - whatever it is, the disk is not to be trusted, and the owner stops
             self._give_up(error)
         self.kick()
-        if not self._writing and self._rest is not None and not self._rest.done():
-            self._rest.set_result(None)
 
     def _give_up(self, error: Exception) -> None:
         if not self.stopped:

@@ -33,6 +33,10 @@ UNNAMED: Final = "a task out of your scope"
 """In place of its id, which no id can be."""
 NAMED_MAX: Final = 5
 """Holders that the text names; the list has more."""
+LASTING: Final = "paused"
+"""Of what holds tasks of its queue, the one that no time and no end of another task lifts."""
+_NOBODY: Final = frozenset({"no_worker", "unplaceable"})
+"""No limit that frees and no time that comes brings it to a worker."""
 _WORDS: Final = {"no_bid": "does not want it", "failed": "failed", "overran": "overran", "marked": "is not asked"}
 
 TEXTS: Final[Mapping[str, str]] = {
@@ -207,9 +211,16 @@ def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]
 
 
 def _reason(facts: ExplainFacts, said: Sequence[Said]) -> str:
-    """What holds it, in one word."""
-    if facts.held_by:
-        return facts.held_by[0].partition(" ")[0]
+    """What holds it, in one word: first what stays until somebody does something, then what goes away by itself."""
+    held = [each.partition(" ")[0] for each in facts.held_by]
+    if LASTING in held:
+        return LASTING
+    placed = _placed(said)
+    return held[0] if held and placed not in _NOBODY else placed
+
+
+def _placed(said: Sequence[Said]) -> str:
+    """What the workers say to it, taken together."""
     verdicts = Counter(each.verdict for each in said)
     if not any(each.verdict not in {"lost", "draining"} for each in said):
         return "no_worker"

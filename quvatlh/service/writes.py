@@ -96,7 +96,8 @@ class Writes:
     async def _check_worker(self, call: Call, name: str) -> None:
         """Before a thousand moves to nobody."""
         if not await self._reads.read(call, lambda db: queries.workers(db, name)):
-            raise Rejected("not_found", f"there is no worker named {name}", [FieldError("to", "is no worker")])
+            text = f"there is no worker named {name}"
+            raise Rejected("not_found", text, [FieldError("to", text)])
 
     async def add_member(self, call: Call, member: Mapping[str, str]) -> Json:
         wish = asks.AddMember(member["id"], member["name"], member["peer"], member["http"])

@@ -8,8 +8,9 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from quvatlh.api.guard import Guard
+from quvatlh.api.place import ListenRefused
 from quvatlh.api.routes import ROUTES
-from quvatlh.api.server import ListenRefused, Options, Server
+from quvatlh.api.server import Options, Server
 from quvatlh.service.pool import Rejected
 from tests.api.client import WORK, Client, Node, serving
 from tests.fakes.pool import TOKEN, FakePool

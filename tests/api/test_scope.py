@@ -125,16 +125,20 @@ async def test_queues_are_listed_by_scope(door: Door) -> None:
     assert (await door.as_("ann", "GET", "/v1/queues/never")).code == "forbidden"
 
 
-async def test_explain_names_no_holder_out_of_scope(door: Door) -> None:
-    await door.token("ann", "viewer", ("*",), ("a",))
-    await door.stand.add(id="held-b", queue="one", group="b")
-    await door.stand.add(id="held-a", queue="one", group="a")
-    await door.as_("eve", "PATCH", "/v1/queues/one", {"limit": 1})
-    told = await door.get("ann", "/v1/tasks/held-a/explain")
-    assert (told["reason"], told["holders"]) == ("head", [])
-    assert "held-b" not in json.dumps(told)
-    assert "a task out of your scope" in told["text"]
-    assert (await door.get("eve", "/v1/tasks/held-a/explain"))["holders"] == ["held-b"]
+async def test_explain_names_no_holder_out_of_scope(tmp_path: Path) -> None:
+    async with judged(tmp_path, slots=1) as door:
+        await door.stand.working()
+        await door.stand.until_state(await door.stand.add(), "running")  # so that there is a worker, and it is full
+        await door.token("ann", "viewer", ("*",), ("a",))
+        await door.token("eve", "admin")
+        await door.stand.add(id="held-b", queue="one", group="b")
+        await door.stand.add(id="held-a", queue="one", group="a")
+        await door.as_("eve", "PATCH", "/v1/queues/one", {"limit": 1})
+        told = await door.get("ann", "/v1/tasks/held-a/explain")
+        assert (told["reason"], told["holders"]) == ("head", [])
+        assert "held-b" not in json.dumps(told)
+        assert "a task out of your scope" in told["text"]
+        assert (await door.get("eve", "/v1/tasks/held-a/explain"))["holders"] == ["held-b"]
 
 
 async def test_announcements_and_schedules_are_where_their_tasks_are(door: Door) -> None:

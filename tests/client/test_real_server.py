@@ -53,7 +53,7 @@ def test_verbs_change_tasks_and_balance_moves_them(client: BlockingClient) -> No
     assert client.act("update", ids=["t0"], changes={"priority": 7, "limit": None}).done == 1
     assert (client.task("t0")["priority"], client.task("t0")["limit"]) == (7, None)
     assert client.act("relocate", match={"group": "g"}, to="one").done == 3
-    with pytest.raises(Rejected, match="there is no worker two"):
+    with pytest.raises(Rejected, match="there is no worker named two"):
         client.act("relocate", ids=["t0"], to="two")
     assert client.balance("g", dry_run=True, most=5).moves == []
     assert client.act("kill", ids=["t1"]).done == 1

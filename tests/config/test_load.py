@@ -7,6 +7,7 @@ import pytest
 from quvatlh.config import (
     Config,
     ConfigError,
+    Fault,
     HttpConfig,
     LogConfig,
     NodeConfig,
@@ -15,6 +16,7 @@ from quvatlh.config import (
     WorkerConfig,
     load,
 )
+from quvatlh.config.keys import env_name
 
 HOME = {"HOME": "/home/ann"}
 
@@ -223,6 +225,46 @@ def test_a_worker_is_told_by_file_or_environment(tmp_path: Path) -> None:
     told = loaded(QUVATLH_WORKER_SLOTS="0", QUVATLH_WORKER_TAGS="a,b", QUVATLH_WORKER_DRAIN_MS="5")
     assert told.worker == WorkerConfig(0, ("a", "b"), drain_ms=5)
     assert loaded(QUVATLH_WORKER_EXECUTOR="userns").worker.executor == "userns"
+
+
+LISTS = [
+    ("worker.tags", "a,,b==", "item 2: must not be empty; item 3: must be a tag such as gpu or zone=eu-1, not b=="),
+    ("worker.tags", "=x", "must be a tag such as gpu or zone=eu-1, not =x"),
+    ("worker.tags", "x=", "must be a tag such as gpu or zone=eu-1, not x="),
+    ("worker.tags", "zone =eu", "must be a tag such as gpu or zone=eu-1, not zone =eu"),
+    ("worker.tags", "a,!b", "item 2: must not begin with '!', by which tasks say what they do not want, not !b"),
+    ("worker.queues", "mail,", "item 2: must not be empty"),
+    ("worker.queues", "a/b", "must not hold '/'"),
+    ("http.hosts", ",", "item 1: must not be empty; item 2: must not be empty"),
+    ("notify.allow", "10.0.0.0/8,,", "item 2: must not be empty; item 3: must not be empty"),
+    (
+        "peer.peers",
+        "127.0.0.1:1,,127.0.0.1:0",
+        "item 2: must not be empty; item 3: must be an address that other nodes can dial, not 127.0.0.1:0",
+    ),
+    ("node.server", "http://127.0.0.1:1,x", "item 2: must be URLs such as http://127.0.0.1:7420, not x"),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "message"), LISTS)
+def test_what_is_wrong_in_a_list_is_told_by_its_place_wherever_it_comes_from(
+    tmp_path: Path, path: str, text: str, message: str
+) -> None:
+    section, key = path.split(".")
+    more = "" if path != "node.server" else ", role: worker"
+    listed = [part.strip() for part in text.split(",")]
+    assert faults(f"{section}: {{{key}: {listed!r}{more}}}", tmp_path) == [(path, message)]
+    assert (path, message) in faults("", tmp_path, **{env_name(path): text})
+    with pytest.raises(ConfigError) as caught:
+        load(environ=HOME, flags={path: ("--flag", text)}, is_root=False)
+    assert Fault(path, message, "--flag") in caught.value.faults
+
+
+def test_tags_are_words_and_words_with_values_and_nothing_at_all(tmp_path: Path) -> None:
+    tags = "a, os=lin ux,k=v=w,b64=eA==,é=ü"
+    assert loaded("", tmp_path, QUVATLH_WORKER_TAGS=tags).worker.tags == ("a", "os=lin ux", "k=v=w", "b64=eA==", "é=ü")
+    for nothing in ("", " "):
+        assert load(environ=HOME, flags={"worker.tags": ("--tags", nothing)}, is_root=False).worker.tags == ()
 
 
 def test_numbers_of_a_worker_are_whole_and_bounded(tmp_path: Path) -> None:

@@ -105,6 +105,15 @@ class Program:
     def told(self) -> str:
         return self.errors.read_text()
 
+    def tells(self, words: str) -> Program:
+        """Waits for a line with these words."""
+        ends = time.monotonic() + PATIENCE_S
+        while words not in self.told():
+            assert self.process.poll() is None, self.told()
+            assert time.monotonic() < ends, self.told()
+            time.sleep(0.01)
+        return self
+
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()

@@ -145,29 +145,53 @@ def processes(command: str) -> int:
     return found
 
 
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """An address that somebody else listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield "127.0.0.1:%d" % listener.getsockname()[1]  # noqa: UP031
+
+
 @pytest.mark.long
-def test_a_port_in_use_is_named_with_status_1(start: Start) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = "127.0.0.1:%d" % taken.getsockname()[1]  # noqa: UP031
-        node = start(QUVATLH_HTTP_LISTEN=address)
-        assert node.ended() == 1
-    assert f"http.listen: cannot listen at {address}: " in node.told().replace("\n", " ")
+def test_a_port_in_use_is_named_with_status_1_and_nothing_has_changed(start: Start, taken: str) -> None:
+    node = start(QUVATLH_HTTP_LISTEN=taken)
+    assert node.ended() == 1
+    assert f"http.listen: cannot listen at {taken}: another process listens there" in node.told().replace("\n", " ")
     assert "Traceback" not in node.told()
+    assert not node.data.exists()
 
 
 @pytest.mark.long
-def test_a_peer_port_in_use_is_named_with_status_1(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kinds", "status"), [(("HTTP_TLS_CERT", "HTTP_TLS_KEY"), 1), (("NOTIFY_SECRET_FILE",), 2)])
+def test_files_that_are_not_there_are_named_and_nothing_has_changed(
+    start: Start, kinds: tuple[str, ...], status: int
+) -> None:
+    node = start(**{f"QUVATLH_{kind}": f"/nowhere/{kind.lower()}" for kind in kinds})
+    assert node.ended() == status
+    assert "/nowhere/" in node.told()
+    assert "Traceback" not in node.told()
+    assert not node.data.exists()
+
+
+@pytest.mark.long
+def test_one_node_started_twice_is_told_by_its_directory_not_by_its_port(start: Start) -> None:
+    node = start().listening()
+    again = start("--http", node.url.removeprefix("http://"))
+    assert again.ended() == 1
+    told = again.told().replace("\n", " ")
+    assert f"the data directory {node.data} is in use by process {node.process.pid}: stop that daemon" in told
+    assert "http.listen" not in told
+
+
+@pytest.mark.long
+def test_a_peer_port_in_use_is_named_with_status_1(start: Start, tmp_path: Path, taken: str) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s" * 32)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = "127.0.0.1:%d" % taken.getsockname()[1]  # noqa: UP031
-        node = start("--peers", f"{address},127.0.0.1:1", "--secret-file", str(secret), QUVATLH_PEER_LISTEN=address)
-        assert node.ended() == 1
-    assert f"cannot listen at {address}: " in node.told().replace("\n", " ")
+    node = start("--peers", f"{taken},127.0.0.1:1", "--secret-file", str(secret), QUVATLH_PEER_LISTEN=taken)
+    assert node.ended() == 1
+    assert f"cannot listen at {taken}: " in node.told().replace("\n", " ")
 
 
 @pytest.mark.long
@@ -187,6 +211,24 @@ def test_a_token_that_no_client_could_send_is_refused(start: Start) -> None:
     assert node.ended() == 1
     assert "the token in QUVATLH_TOKEN must be 16 to 1024 of" in node.told().replace("\n", " ")
     assert "two words" not in node.told()
+    assert not node.data.exists()
+
+
+@pytest.mark.long
+def test_a_nodes_directory_is_not_for_a_worker_nor_a_workers_for_a_node(start: Start) -> None:
+    node = start().listening().ready()
+    assert node.stop() == 0
+    as_worker = ("--role", "worker", "--server", "http://127.0.0.1:1")
+    worker = start(*as_worker)
+    assert worker.ended() == 1
+    assert f"the data directory {node.data} belongs to a node: a worker would" in worker.told().replace("\n", " ")
+    alone = start(*as_worker, name="two", QUVATLH_TOKEN="one-token-for-the-worker")
+    alone.tells("worker started")
+    assert alone.stop() == 0
+    other = start(name="two")
+    assert other.ended() == 1
+    assert f"the data directory {other.data} belongs to a worker: a node would" in other.told().replace("\n", " ")
+    assert start().listening().ready().stop() == 0
 
 
 @pytest.mark.long

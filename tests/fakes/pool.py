@@ -303,11 +303,16 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
             ids = [task_id for task_id, record in self.records.items() if self._holds(record, which)]
         else:
             ids = list(dict.fromkeys(which))
-            missing = [FieldError("ids", f"there is no task {each}") for each in ids if each not in self.records]
+            missing = [
+                FieldError(f"ids[{n}]", f"there is no task {each}")
+                for n, each in enumerate(which)
+                if each not in self.records
+            ]
             if missing:
                 raise Rejected("not_found", f"there is no task {missing[0].message.split()[-1]}", missing)
-        if turn.to is not None:
-            known(self.crew, turn.to, "worker")
+        if turn.to is not None and turn.to not in self.crew:
+            text = f"there is no worker named {turn.to}"
+            raise Rejected("not_found", text, [FieldError("to", text)])
         if len(ids) > self.bulk_above:
             self.bulks["b1"] = {"id": "b1", "matched": len(ids), "done": 0, "state": "working"}
             return Bulk("b1")

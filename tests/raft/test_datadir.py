@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from quvatlh.config.model import NodeRole
 from quvatlh.raft import sealed
-from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged
+from quvatlh.raft.datadir import CopiedDirectory, DataDir, DataDirDamaged, OtherRole
 from quvatlh.raft.disk import DirectoryInUse, Disk, RealDisk
 from tests.raft.parts import HOME, PoweredMachine
 from tests.sim.process import Crashed
@@ -28,8 +29,8 @@ class Chance:
         return self._rng.randbytes(nbytes)
 
 
-def opened(disk: Disk, seed: int = 0, *, machine_id: str = "m1") -> DataDir:
-    return DataDir.open(disk, HOME, Chance(seed), machine_id, now_ms=5, lock=False)
+def opened(disk: Disk, seed: int = 0, *, machine_id: str = "m1", role: NodeRole = "node") -> DataDir:
+    return DataDir.open(disk, HOME, Chance(seed), machine_id, role=role, now_ms=5, lock=False)
 
 
 def generation(data: DataDir, disk: Disk, text: bytes) -> str:
@@ -68,7 +69,7 @@ def test_two_directories_have_two_ids() -> None:
 def test_the_identity_says_where_and_when_it_was_made(machine: PoweredMachine) -> None:
     data = opened(machine.view)
     fields = sealed.read(machine.view, f"{HOME}/identity", "identity")
-    assert fields == {"node_id": data.node_id, "machine_id": "m1", "created_ms": 5}
+    assert fields == {"node_id": data.node_id, "machine_id": "m1", "role": "node", "created_ms": 5}
 
 
 def test_a_published_generation_survives_the_loss_of_power() -> None:
@@ -229,6 +230,52 @@ def test_a_file_is_not_taken_for_one_of_another_kind(machine: PoweredMachine) ->
     machine.view.create(f"{HOME}/identity").write(machine.view.read(f"{HOME}/current"))
     with pytest.raises(DataDirDamaged, match="/data/current does not match"):
         opened(machine.view)
+
+
+def unmarked(disk: Disk) -> None:
+    """As an earlier version left it."""
+    path = f"{HOME}/identity"
+    fields = sealed.read(disk, path, "identity")
+    del fields["role"]
+    disk.remove(path)
+    sealed.write(disk, path, "identity", fields)
+
+
+ROLES: list[tuple[NodeRole, NodeRole]] = [("node", "worker"), ("worker", "node")]
+
+
+@pytest.mark.parametrize(("whose", "other"), ROLES)
+def test_a_directory_is_a_nodes_or_a_workers_and_stays_so(
+    machine: PoweredMachine, whose: NodeRole, other: NodeRole
+) -> None:
+    made = opened(machine.view, role=whose)
+    words = (
+        f"/data belongs to a {whose}: a {other} would .* Start the {other} with another --data, or with --role {whose}"
+    )
+    with pytest.raises(OtherRole, match=words):
+        opened(machine.view, 1, role=other)
+    assert opened(machine.view, 2, role=whose).node_id == made.node_id
+
+
+@pytest.mark.parametrize(("first", "other"), ROLES)
+def test_an_empty_directory_of_an_earlier_version_belongs_to_who_comes_first(
+    machine: PoweredMachine, first: NodeRole, other: NodeRole
+) -> None:
+    made = opened(machine.view)
+    unmarked(machine.view)
+    assert opened(machine.view, 1, role=first).node_id == made.node_id
+    with pytest.raises(OtherRole):
+        opened(machine.view, 2, role=other)
+
+
+def test_a_directory_of_an_earlier_version_with_a_log_is_a_nodes(machine: PoweredMachine) -> None:
+    made = opened(machine.view)
+    made.publish(generation(made, machine.view, b"one"))
+    unmarked(machine.view)
+    with pytest.raises(OtherRole, match="belongs to a node"):
+        opened(machine.view, 1, role="worker")
+    again = opened(machine.view, 2)
+    assert (again.node_id, contents(again, machine.view)) == (made.node_id, [b"one", b"one"])
 
 
 @pytest.mark.parametrize("name", ["current", "identity"])

@@ -18,6 +18,7 @@ from quvatlh.raft.disk import (
     lock_directory,
     make_directory,
     parent,
+    refuse_held,
     replace_file,
 )
 
@@ -239,6 +240,18 @@ def test_a_locked_directory_is_refused_until_it_is_let_go(home: str) -> None:
         lock_directory(home)
     held.close()
     held.close()
+    lock_directory(home).close()
+
+
+def test_who_asks_whether_a_directory_is_held_makes_nothing(home: str) -> None:
+    refuse_held(f"{home}/nowhere")
+    refuse_held(home)
+    assert os.listdir(home) == []
+    held = lock_directory(home)
+    with pytest.raises(DirectoryInUse, match=f"by process {os.getpid()}:"):
+        refuse_held(home)
+    held.close()
+    refuse_held(home)
     lock_directory(home).close()
 
 

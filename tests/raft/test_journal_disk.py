@@ -151,6 +151,31 @@ async def test_closing_writes_what_was_added_and_takes_nothing_more(machine: Pow
     assert rows(open_log(machine.power_fail())) == added
 
 
+async def test_who_closes_at_once_with_others_or_gives_up_meanwhile_lets_all_of_them_go_on(
+    machine: PoweredMachine,
+) -> None:
+    lane = HeldLane()
+    journal = open_log(machine.view, lane)
+    added = filled(journal, 4)
+    journal.kick()
+    await lane.until_waiting()
+    added += filled(journal, 4)
+    loop = asyncio.get_running_loop()
+    first, gone, last = (loop.create_task(journal.close()) for _ in range(3))
+    await turns()
+    gone.cancel()
+    await lane.let_go()
+    assert not first.done()
+    assert not last.done()
+    await lane.let_go()
+    async with asyncio.timeout(60):
+        await first
+        await last
+    assert gone.cancelled()
+    await journal.close()
+    assert rows(open_log(machine.power_fail())) == added
+
+
 # --- cuts -------------------------------------------------------------------------------------------------------------
 
 

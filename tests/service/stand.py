@@ -19,7 +19,8 @@ from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from tests.fakes.clock import FakeClock
 from tests.fakes.entropy import FakeEntropy
-from tests.fakes.executor import FakeHost, FakeProcess
+from tests.fakes.executor import FakeHost
+from tests.fakes.executorprocess import FakeProcess
 from tests.fakes.judge import FakeJudge
 from tests.fakes.log import FakeLog
 from tests.fakes.peers import Switchboard

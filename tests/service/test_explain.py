@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.core.model import QueueSettings, Rate
+from quvatlh.core.model import HtbClass, QueueSettings, Rate
 from quvatlh.service import asks
 from quvatlh.service.pool import Rejected, Turn
 from tests.service.bidding import POLICY, offer, ready
@@ -106,6 +106,28 @@ async def test_what_holds_it_is_named_with_who_holds_it(tmp_path: Path) -> None:
         await stand.until_state(await stand.add(queue="w"), "running")
         told = await why(stand, await stand.add(queue="w"))
         assert by_worker(told)["n1"] == ("slots", "queue w has 1 here, as many as a worker may have")
+
+
+async def test_what_stays_is_named_before_what_goes_away_by_itself(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await stand.node.door.write(asks.Do(c.PutClass("narrow", HtbClass(rate_milli=1000, ceil_milli=1000))), 1)
+        await put_queue(stand, "q", class_="narrow")
+        await stand.until_state(await stand.add(queue="q"), "running")
+        told = await why(stand, await stand.add(queue="q"))
+        assert (told["reason"], told["text"][:20]) == ("class", "class narrow has as ")
+        tagged = await stand.add(queue="q", tags=["gpu"])
+        nobody = ("unplaceable", "no worker may have it; n1: no tag matches gpu")
+        told = await why(stand, tagged)
+        assert (told["reason"], told["text"]) == nobody
+        told = await why(stand, await stand.add(tags=["gpu"], delay_ms=120_000))
+        assert (told["reason"], told["text"]) == nobody
+        await put_queue(stand, "p", paused=True)
+        for more in ({}, {"tags": ["gpu"]}, {"delay_ms": 120_000}):
+            assert (await why(stand, await stand.add(queue="p", **more)))["reason"] == "paused"
+        await stand.pool.patch_worker(asked(), "n1", {"draining": True})
+        told = await why(stand, tagged)
+        assert (told["reason"], told["text"]) == ("no_worker", "there is no worker that takes tasks")
 
 
 async def test_times_are_told_and_waited_for(tmp_path: Path) -> None:

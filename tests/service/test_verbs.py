@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core.filters import TaskFilter
+from quvatlh.core.rejections import FieldError
 from quvatlh.service.pool import Bulk, Done, Rejected, TaskQuery, Turn, Unavailable, Verb
 from tests.service.stand import asked, one, two
 
@@ -74,10 +75,12 @@ async def test_relocate_to_nobody_is_refused_by_ids_and_by_filter(tmp_path: Path
     async with one(tmp_path, slots=0) as stand:
         task = await stand.add()
         await stand.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}, "queue": "many"}}] * 1001)
-        for which in ([task], TaskFilter(queue="default"), TaskFilter(queue="many")):
-            with pytest.raises(Rejected, match="worker") as refused:
+        for which in ([task, await stand.add()], TaskFilter(queue="default"), TaskFilter(queue="many")):
+            with pytest.raises(Rejected) as refused:
                 await stand.pool.act(asked(), Turn("relocate", to="nobody"), which)
-            assert refused.value.code == "not_found"
+            text = "there is no worker named nobody"
+            assert (refused.value.code, refused.value.detail) == ("not_found", text)
+            assert list(refused.value.errors) == [FieldError("to", text)]
 
 
 async def test_update_changes_what_it_names(tmp_path: Path) -> None:

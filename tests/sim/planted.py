@@ -361,8 +361,8 @@ def empty_disk_that_votes() -> Planted:
         def token(self, nbytes: int) -> bytes:
             return self._name.encode().ljust(nbytes, b"\0")[:nbytes]
 
-    def found(disk: Any, path: str, _entropy: Any, machine_id: str, now_ms: int) -> None:
-        real(disk, path, _Named(machine_id), machine_id, now_ms)
+    def found(disk: Any, path: str, _entropy: Any, machine_id: str, *rest: Any) -> None:
+        real(disk, path, _Named(machine_id), machine_id, *rest)
 
     real = datadir._found
     return patch.object(datadir, "_found", found)

@@ -50,13 +50,10 @@ def retry(unit: Unit, command: RetryTasks) -> Done | Rejection:
 
 
 def relocate(unit: Unit, command: Relocate) -> Done | Rejection:
-    faults = [
-        FieldError(f"moves[{n}].to", f"there is no worker named {move.to}")
-        for n, move in enumerate(command.moves)
-        if move.to is not None and not _worker_exists(unit, move.to)
-    ]
-    if faults:
-        return Rejection("not_found", "unknown worker", tuple(faults))
+    wanted = dict.fromkeys(move.to for move in command.moves if move.to is not None)
+    unknown = [f"there is no worker named {name}" for name in wanted if not _worker_exists(unit, name)]
+    if unknown:
+        return Rejection("not_found", unknown[0], tuple(FieldError("to", text) for text in unknown))
     moves = {move.id: move for move in command.moves}
     return _each(unit, list(moves), lambda u, task: _relocate(u, task, moves[task.id]), strict=command.strict)
 
