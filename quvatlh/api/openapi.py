@@ -250,6 +250,8 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "TasksOrGroups": {"oneOf": [_ref("Tasks"), _GROUPS]},
     "Action": _answer(_ACTION),
     "Actions": _list("Action"),
+    "Live": _answer(_ACTION | dict.fromkeys(("name", "group", "queue", "kind"), _TEXT)),
+    "ActionsOrGroups": {"oneOf": [_list("Live"), _GROUPS]},
     "Explained": _answer(_EXPLAINED),
     "Queue": _answer(_QUEUE),
     "Queues": _list("Queue"),

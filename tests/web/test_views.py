@@ -104,6 +104,25 @@ async def test_the_services_are_found_without_counting_what_waits(seen: Seen) ->
     await seen.ask("/v1/tasks/delete", {"ids": ["kept-up", runs]})
 
 
+async def test_instances_of_however_many_services_are_counted_on_their_worker(seen: Seen) -> None:
+    """Of a list, and of reading services one by one, only so many would be seen."""
+    service = {"kind": "service", "limit": 2, "slots": 0, "group": "many", "work": SLEEP}
+    tasks = [{"id": f"many-{number}", "name": f"many-{number}", **service} for number in range(27)]
+    await seen.ask("/v1/events", {"event": "ADD", "tasks": tasks})
+    await seen.until("/v1/actions?group=many", lambda told: told["total"] == 54)
+    asked: list[str] = []
+    page = await seen.at("#/services?group=many")
+    seen.page.on("request", lambda request: asked.append(request.url))
+    await expect(page.get_by_label("Live actions by worker").first).to_contain_text("alpha54")
+    page = await seen.at("#/workers?name=alpha")
+    runs = page.get_by_label("Runs now", exact=True)
+    await expect(runs).to_contain_text("Shown: 50 of 54 instances.")
+    await expect(runs.get_by_role("link", name="many-")).to_have_count(50)
+    assert [url for url in asked if "/v1/tasks/" in url] == []
+    await seen.ask("/v1/tasks/delete", {"ids": [task["id"] for task in tasks]})
+    await seen.until("/v1/actions?group=many", lambda told: told["total"] == 0)
+
+
 async def test_very_many_that_wait_are_counted_by_key_when_a_person_asks(seen: Seen) -> None:
     for part in range(11):
         tasks = [{"queue": "deep", "key": f"k{part % 2}", "tags": ["never"], "work": SLEEP} for _ in range(1000)]
