@@ -122,7 +122,7 @@ function oldest(queues) {
 
 function charts(history) {
   const stepMs = spanMs(history.step);
-  const spanned = { spanMs: stepMs * Math.max(1, (history.counts.added ?? []).length) };
+  const spanned = { spanMs: stepMs * Math.max(1, (history.counts.added ?? []).length), fromMs: time(history.from), stepMs };
   const perSecond = (name) => (history.counts[name] ?? []).slice(0, -1).map((n) => (n === null ? null : n / (stepMs / 1000)));
   return h("div", { class: "charts" },
     chart("Tasks a second", [
