@@ -196,6 +196,37 @@ async def test_numbers_name_the_fullest_queues_and_sum_up_the_others(
         assert value(found, "queue_added_total", queue="a") is None
 
 
+async def test_what_no_worker_may_have_is_told_apart_with_what_none_has(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=2) as stand:
+        await stand.working()
+        queueing = stand.pool.queueing
+
+        async def told(queue: str = "q") -> Any:
+            return await queueing.queue(asked(), queue)
+
+        for _ in range(2):
+            await stand.add(queue="q", tags=["gpu"])
+        assert (await told())["oldest_placeable_at_ms"] is None
+        assert (await told())["oldest_pending_at_ms"] is not None
+        await stand.add(queue="q", slots=3)
+        await stand.add(queue="q", tags=["worker=n?", "!node=n1"])
+        gpu = {"what": "tag", "value": "gpu", "count": 2}
+        slots, both = {"what": "slots", "value": "3", "count": 1}, {"what": "all", "value": None, "count": 1}
+        assert (await told())["unplaceable"] == {"count": 4, "at_least": False, "lacks": [gpu, slots, both]}
+        stand.clock.advance(5)
+        running = [await stand.add(queue="q") for _ in range(3)][-1]
+        assert stand.peek(running) == "pending"
+        found = await told()
+        assert found["oldest_placeable_at_ms"] >= found["oldest_pending_at_ms"] + 5000
+        await stand.pool.patch_worker(asked(), "n1", {"tags": ["gpu"], "slots": 3})
+        assert (await told())["unplaceable"] == {"count": 1, "at_least": False, "lacks": [both]}
+        await stand.pool.patch_worker(asked(), "n1", {"queues": ["other"]})
+        lacks = (await told())["unplaceable"]["lacks"]
+        assert [(each["what"], each["value"]) for each in lacks] == [("queue", "q")]
+        await stand.pool.patch_worker(asked(), "n1", {"draining": True})
+        assert (await told())["unplaceable"] is None, "there is nobody to judge by"
+
+
 def stays_small(stand: Stand) -> int:
     return len(stand.node.pool.queueing._traffic)  # type: ignore[attr-defined]
 

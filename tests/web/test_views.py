@@ -24,6 +24,29 @@ async def test_the_overview_says_how_it_is(seen: Seen) -> None:
     await expect(seen.page.get_by_label("Master and replicas").first).to_contain_text("master")
 
 
+async def test_a_task_that_no_worker_may_have_is_a_notice_and_leads_there(seen: Seen) -> None:
+    """However long it waits: the cluster is well, and says what it lacks."""
+    health = seen.page.get_by_label("Health")
+    for number in range(3):
+        await seen.add(id=f"homeless-{number}", queue="images", tags=["gpu"], work=SLEEP)
+    told = await seen.until("/v1/queues/images", lambda told: told["unplaceable"] is not None)
+    assert (told["unplaceable"]["count"], told["oldest_placeable_at"]) == (3, None)
+    await seen.page.clock.install()
+    await seen.page.reload()
+    await expect(health).to_contain_text(
+        "3 tasks wait for a worker that there is not: no worker that is up has the tag gpu"
+    )
+    await seen.page.clock.fast_forward("05:00")
+    await seen.drawn()
+    await expect(health).to_have_class(re.compile("tone-ok"))
+    await expect(health).to_contain_text("All is well, but note this")
+    await health.get_by_role("link", name="3 tasks").click()
+    await expect(seen.row("homeless-2")).to_be_visible()
+    search = seen.page.get_by_role("combobox", name="Search tasks")
+    await expect(search).to_have_value("queue:images state:pending tag:gpu")
+    await seen.tell("POST", "/v1/queues/images/purge", {})
+
+
 async def test_failed_tasks_are_retried_by_the_group(seen: Seen) -> None:
     ids = await failing(seen, 3, "crash", "kill -9 $$")
     page = await seen.at("#/failed")
