@@ -20,6 +20,8 @@ from quvatlh.service.pool import Json
 
 LANES_MAX: Final = 200
 """Shapes of a queue that are judged; what is beyond counts as what some worker may have."""
+COMPARED_MAX: Final = 500
+"""Shapes held against workers in one look at a queue: 20 ms. The next look goes on with those that are not judged yet."""
 KNOWN_MAX: Final = 10_000
 TOLD_MAX: Final = 10
 """Things that lack, of a queue."""
@@ -56,9 +58,13 @@ class Unplaceable:
         known = self._of(up)
         lacks: Counter[Lack] = Counter()
         stuck: set[int] = set()
+        left = COMPARED_MAX
         for lane in lanes:
             key = (queue.name, queue.settings.workers, lane.shape)
             if key not in known:
+                if left <= 0:
+                    continue
+                left -= len(up)
                 shape = queries.find_shape(db, lane.shape)
                 known[key] = None if shape is None else lacking(shape, queue, up)
             lack = known[key]

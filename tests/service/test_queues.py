@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core.limits import BATCH_MAX
+from quvatlh.service import unplaceable
 from quvatlh.service.pool import Bulk, Done, Metric, Rejected
 from quvatlh.service.queueing import PURGED
 from tests.service.stand import WORK, Stand, asked, one, two
@@ -225,6 +226,16 @@ async def test_what_no_worker_may_have_is_told_apart_with_what_none_has(tmp_path
         assert [(each["what"], each["value"]) for each in lacks] == [("queue", "q")]
         await stand.pool.patch_worker(asked(), "n1", {"draining": True})
         assert (await told())["unplaceable"] is None, "there is nobody to judge by"
+
+
+async def test_very_many_shapes_are_judged_some_at_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unplaceable, "COMPARED_MAX", 2)
+    async with one(tmp_path) as stand:
+        await stand.working()
+        for number in range(5):
+            await stand.add(queue="q", tags=[f"gpu{number}"])
+        looks = [(await stand.pool.queueing.queue(asked(), "q"))["unplaceable"]["count"] for _ in range(4)]
+        assert looks == [2, 4, 5, 5]
 
 
 def stays_small(stand: Stand) -> int:
