@@ -89,6 +89,7 @@ ACCESS: Final[Mapping[Key, Need]] = {
     ("POST", "/v1/schedules/{name}/run"): Need("operator", "tasks"),
     ("POST", "/v1/schedules/{name}/pause"): Need("operator", "tasks"),
     ("POST", "/v1/schedules/{name}/resume"): Need("operator", "tasks"),
+    ("GET", "/v1/actions"): Need("viewer", "tasks"),
     ("GET", "/v1/announcements"): Need("viewer", "tasks"),
     ("GET", "/v1/stream"): Need("viewer", "tasks"),
     ("GET", "/v1/history"): Need("viewer", "whole"),

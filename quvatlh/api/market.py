@@ -1,18 +1,19 @@
-"""The handlers of placement: why a task waits, workers, policies, announcements."""
+"""The handlers of placement: why a task waits, workers and what they run, policies, announcements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from aiohttp import web
 
 from quvatlh.api import shapes, tasks
-from quvatlh.api.checks import Fault, Field, Kind, integer, list_of, named, object_of, rejected, text
+from quvatlh.api.checks import Fault, Field, Kind, choice, integer, list_of, named, object_of, rejected, text
 from quvatlh.api.exchange import JSON, LUA, Exchange
-from quvatlh.api.params import Param
+from quvatlh.api.params import CURSOR, LIMIT, LIMIT_DEFAULT, Param
 from quvatlh.api.tasks import ID, TASK
 from quvatlh.api.views import task_id
+from quvatlh.core.owned import OwnedBy, OwnedFilter
 from quvatlh.service.pool import Json, Rejected
 
 SLOTS_MAX: Final = 1_000_000
@@ -21,6 +22,14 @@ SOURCE: Final = text(chars_min=1)
 SOURCE_TYPES: Final[Mapping[str, str]] = {LUA: "the source as it is"}
 POLICY: Final = object_of({"source": Field(SOURCE)}, "source")
 GROUP_PARAM: Final = {"group": Param(NAME)}
+_OWNED: Final = ("group", "queue", "worker")
+OWNED_PARAMS: Final[Mapping[str, Param]] = {
+    **{name: Param(NAME) for name in _OWNED},
+    "kind": Param(choice("job", "service")),
+    "group_by": Param(choice(*get_args(OwnedBy)), about="how many each has, instead of the list"),
+    "limit": LIMIT,
+    "cursor": CURSOR,
+}
 ENVIRONMENT_PARAM: Final = {"environment": Param(NAME, about="else all of them")}
 
 _WORKER: Final = object_of(
@@ -137,6 +146,17 @@ async def test_policy(exchange: Exchange) -> web.StreamResponse:
 
 async def get_announcements(exchange: Exchange) -> web.StreamResponse:
     return _list(exchange, await exchange.pool.announcements(exchange.call(), exchange.query.get("group")))
+
+
+async def get_actions(exchange: Exchange) -> web.StreamResponse:
+    """Of the whole cluster, those that are live."""
+    query, pool = exchange.query, exchange.pool
+    wanted = OwnedFilter(**{name: query[name] for name in (*_OWNED, "kind") if name in query})
+    if "group_by" in query:
+        found = await pool.count_owned(exchange.call(), wanted, query["group_by"])
+        return exchange.answer({"groups": found.groups})
+    page = await pool.owned(exchange.call(), wanted, query.get("limit", LIMIT_DEFAULT), query.get("cursor"))
+    return exchange.answer({"items": shapes.wire(page.items), "next": page.next, "total": page.total})
 
 
 def _list(exchange: Exchange, items: Sequence[Json]) -> web.StreamResponse:

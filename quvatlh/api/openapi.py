@@ -110,6 +110,10 @@ _SPANS: Final = {"anyOf": [_answer(dict.fromkeys(("p50", "p95", "p99"), _SPAN)),
 _PER_S: Final = {"type": "number", "description": "tasks a second, over `span`"}
 _KEEP: Final = _answer({"age": _SPAN, "count": _COUNT})
 _OR_NONE: Final = {"type": ["integer", "null"], "minimum": 0}
+_LACK: Final = {"what": {"enum": ["queue", "adapter", "tag", "worker", "slots", "all"]}, "value": {}, "count": _COUNT}
+_UNPLACEABLE: Final = _answer(
+    {"count": _COUNT, "at_least": {"type": "boolean"}, "lacks": {"type": "array", "items": _answer(_LACK)}}
+) | {"type": ["object", "null"], "description": "waiting tasks that no worker that is up may have, and what none has"}
 _QUEUE: Final = {
     "name": _TEXT,
     "discipline": _TEXT,
@@ -130,6 +134,8 @@ _QUEUE: Final = {
     "key_weights": {"type": "object", "additionalProperties": _COUNT, "description": "under sfq; others have 1"},
     "counts": _answer(dict.fromkeys(("scheduled", "pending", "claimed", "running", "retrying", "failed"), _COUNT)),
     "oldest_pending_at": _TIME,
+    "oldest_placeable_at": _TIME | {"description": "of those that a worker that is up may have"},
+    "unplaceable": _UNPLACEABLE,
     "rates": _answer(
         {**dict.fromkeys(("in", "out", "failed", "retried"), _PER_S), "span": _SPAN, "wait": _SPANS, "run": _SPANS}
     ),
@@ -250,6 +256,8 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "TasksOrGroups": {"oneOf": [_ref("Tasks"), _GROUPS]},
     "Action": _answer(_ACTION),
     "Actions": _list("Action"),
+    "Live": _answer(_ACTION | dict.fromkeys(("name", "group", "queue", "kind"), _TEXT)),
+    "ActionsOrGroups": {"oneOf": [_list("Live"), _GROUPS]},
     "Explained": _answer(_EXPLAINED),
     "Queue": _answer(_QUEUE),
     "Queues": _list("Queue"),

@@ -222,6 +222,14 @@ ROUTES: Final[Sequence[Route]] = (
     ),
     _route(
         "GET",
+        "/v1/actions",
+        market.get_actions,
+        "Live actions, or how many each worker, group or queue has",
+        "ActionsOrGroups",
+        params=market.OWNED_PARAMS,
+    ),
+    _route(
+        "GET",
         "/v1/announcements",
         market.get_announcements,
         "What live actions announce",

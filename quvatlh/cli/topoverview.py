@@ -17,6 +17,16 @@ WRONG_MAX: Final = 3
 PART_MIN: Final = 3
 """Lines of a list with one row: a gap, heads, the row."""
 GAUGE: Final = 10
+NOTICE: Final = "cyan"
+"""Of what waits for a worker that there is not: the cluster is none the worse for it."""
+LACKS: Final = {
+    "queue": "takes tasks of it",
+    "adapter": "runs {}",
+    "tag": "has the tag {}",
+    "worker": "is {}, which they are pinned to",
+    "slots": "has {} slots",
+    "all": "has all that they ask for together",
+}
 RECENT: Final = 12
 """Steps after which what was known last is no longer said."""
 LABEL: Final = 13
@@ -53,9 +63,10 @@ def counts(seen: Seen) -> dict[str, int]:
 def health(seen: Seen, by: dict[str, int], now_ms: int) -> list[Line]:
     """One sentence, and below it what is wrong."""
     wrong = list(_wrong(seen, now_ms))
-    bad = any(style == "red" for style, _ in wrong)
+    tones = {tone for tone, _ in wrong}
+    bad, look = "red" in tones, "yellow" in tones
     style, words = (
-        ("red", "Something is wrong") if bad else ("yellow", "Look at this") if wrong else ("green", "All is well")
+        ("red", "Something is wrong") if bad else ("yellow", "Look at this") if look else ("green", "All is well")
     )
     cluster, workers = seen.get("cluster") or {}, _items(seen, "workers")
     nodes = cluster.get("nodes", [])
@@ -94,11 +105,21 @@ def _wrong(seen: Seen, now_ms: int) -> Iterator[tuple[str, str]]:
 
 
 def _wrong_with(queue: Json, now_ms: int) -> Iterator[tuple[str, str]]:
-    pending, oldest = queue["counts"]["pending"], queue["oldest_pending_at"]
+    pending = queue["counts"]["pending"]
+    oldest = queue.get("oldest_placeable_at", queue["oldest_pending_at"])
+    stuck = queue.get("unplaceable")
     if queue["paused"] and pending:
         yield "yellow", f"queue {queue['name']} is paused, {count(pending, 'task')} waiting"
     elif oldest and (waited := age(oldest, now_ms - round(OLD_S * 1000))) and not waited.startswith("in "):
         yield "yellow", f"queue {queue['name']}: the oldest task has waited for {age(oldest, now_ms)}"
+    if stuck and not queue["paused"]:
+        lack = stuck["lacks"][0]
+        least = "at least " if stuck["at_least"] else ""
+        none = LACKS[lack["what"]].format(lack["value"])
+        yield (
+            NOTICE,
+            f"queue {queue['name']}: {least}{count(stuck['count'], 'task')} that no worker may have: none {none}",
+        )
 
 
 # --- numbers ---

@@ -288,6 +288,11 @@ class Client:
         """What live actions announce: `{task, action, group, name, worker, at, data}`."""
         return await self._items("/v1/announcements", group=group)
 
+    async def live(self, filters: Json | None = None, by: str | None = None) -> Json:
+        """A page of live actions, by `group, queue, worker, kind`: `{items, next, total}`; `by` worker, group or queue it is
+        `{groups: [{value, count}]}`, exact."""
+        return await self._read("/v1/actions", {**(filters or {}), "group_by": by})
+
     async def policies(self) -> list[Json]:
         """`{name, version, digest, at}`"""
         return await self._items("/v1/policies")

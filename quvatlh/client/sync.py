@@ -85,6 +85,7 @@ class BlockingClient:
     undrain = _waiting(Client.undrain)
     reload = _waiting(Client.reload)
     announcements = _waiting(Client.announcements)
+    live = _waiting(Client.live)
     policies = _waiting(Client.policies)
     policy = _waiting(Client.policy)
     put_policy = _waiting(Client.put_policy)

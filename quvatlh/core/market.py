@@ -31,11 +31,11 @@ class Ready(NamedTuple):
     tasks: int
 
 
-def ready(db: sqlite3.Connection, queue: str | None = None) -> list[Ready]:
-    """Every (queue, shape) with something in it, or those of one queue. From the counters: it costs what it returns."""
+def ready(db: sqlite3.Connection, queue: str | None = None, *, limit: int = -1) -> list[Ready]:
+    """Every (queue, shape) with something in it, or those of one queue, or some of these. From the counters: it costs what it returns."""
     if queue is not None:
-        sql = "SELECT a, b, n FROM tally WHERE scope = 'ready' AND a = ? ORDER BY a, b"
-        return [Ready(*row) for row in db.execute(sql, (queue,))]
+        sql = "SELECT a, b, n FROM tally WHERE scope = 'ready' AND a = ? ORDER BY a, b LIMIT ?"
+        return [Ready(*row) for row in db.execute(sql, (queue, limit))]
     return [Ready(*row) for row in db.execute("SELECT a, b, n FROM tally WHERE scope = 'ready' ORDER BY a, b")]
 
 

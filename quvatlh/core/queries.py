@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -231,14 +231,15 @@ def fullest_queues(db: sqlite3.Connection, now_ms: int, at_most: int) -> tuple[l
 def _queue(db: sqlite3.Connection, row: tuple[Any, ...], counted: dict[str, int], now_ms: int) -> QueueView:
     state = QueueState(row[0], _SETTINGS.decode(row[1]), *row[2:])
     counts = {name: n for name, n in counted.items() if name != "live"}
-    oldest = _oldest_pending(db, row[0]) if counts.get("pending") else None
+    oldest = oldest_pending(db, row[0]) if counts.get("pending") else None
     return QueueView(
         row[0], state.settings, counts, counted.get("live", 0), oldest, state.free_at(now_ms), row[4] is not None
     )
 
 
-def _oldest_pending(db: sqlite3.Connection, queue: str) -> int | None:
-    """The first of each shape and rank, hopping from one to the next; beyond a thousand of them, of those."""
+def oldest_pending(db: sqlite3.Connection, queue: str, without: Container[int] = ()) -> int | None:
+    """The first of each shape and rank, hopping from one to the next; beyond a thousand of them, of those. Some shapes may be
+    left out."""
     oldest: int | None = None
     place: tuple[int, int] | None = None
     ready = "SELECT shape, rank, seq FROM task WHERE ready = 1 AND queue = ?"
@@ -249,17 +250,22 @@ def _oldest_pending(db: sqlite3.Connection, queue: str) -> int | None:
         row = row or db.execute(next_shape, (queue, -1 if place is None else place[0])).fetchone()
         if row is None:
             break
+        if row[0] in without:
+            place = (row[0], limits.INTEGER_MAX)
+            continue
         place = (row[0], row[1])
         oldest = row[2] if oldest is None else min(oldest, row[2])
-    for seq in _held_up(db, queue):
+    for shape, seq in _held_up(db, queue):
+        if shape in without:
+            continue
         oldest = seq if oldest is None else min(oldest, seq)
     if oldest is None:
         return None
     return int(db.execute("SELECT created_at FROM task WHERE seq = ?", (oldest,)).fetchone()[0])
 
 
-def _held_up(db: sqlite3.Connection, queue: str) -> Iterator[int]:
-    """The first of each line, whether it is in the ready order or not; of the first hundred lines."""
+def _held_up(db: sqlite3.Connection, queue: str) -> Iterator[tuple[int, int]]:
+    """Shape and number: the first of each line, whether it is in the ready order or not; of the first hundred lines."""
     flow, shape = "", -1
     sql = (
         "SELECT flow, shape, seq FROM task WHERE ready > 0 AND queue = ? AND flow >= ? AND (flow, shape) > (?, ?) "
@@ -270,7 +276,7 @@ def _held_up(db: sqlite3.Connection, queue: str) -> Iterator[int]:
         if row is None:
             return
         flow, shape, seq = row
-        yield seq
+        yield shape, seq
 
 
 def classes(db: sqlite3.Connection) -> list[ClassView]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -170,6 +170,23 @@ class AnnouncementView(Struct, frozen=True):
     worker: str
     at: int
     data: dict[str, Any]
+
+
+class OwnedView(Struct, frozen=True):
+    """A live action, and what its task is called; queue and group as it was awarded."""
+
+    action: ActionView
+    name: str
+    group: str
+    queue: str
+    kind: Literal["job", "service"]
+
+
+class OwnedPage(Struct, frozen=True):
+    items: tuple[OwnedView, ...]
+    last: int | None
+    """The token after which it goes on; None at the end."""
+    total: int
 
 
 class ClassView(Struct, frozen=True):

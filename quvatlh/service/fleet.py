@@ -1,4 +1,4 @@
-"""pool.Market's workers, announcements and policies: read from the table, changed through the door."""
+"""pool.Market's workers, live actions, announcements and policies: read from the table, changed through the door."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ import msgspec
 from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.model import TaskSpec
+from quvatlh.core.owned import OwnedBy, OwnedFilter, count_owned, list_owned
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import matches_any, narrowed
 from quvatlh.core.views import PolicyView, WorkerView
 from quvatlh.service import asks, policytask, records, scoping
 from quvatlh.service.answers import shown
 from quvatlh.service.jury import Jury
-from quvatlh.service.pool import Call, Json, NewTask, Rejected
+from quvatlh.service.pool import Call, Groups, Json, NewTask, Page, Rejected
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import BOUNDS
 from quvatlh.service.sources import Sources
 from quvatlh.service.writes import Writes
 
+CURSOR_DIGITS_MAX: Final = 16
+"""Of a token: below 2^53."""
 CHANGEABLE: Final = frozenset({"tags", "queues", "slots", "draining"})
 
 
@@ -62,6 +65,20 @@ class Fleet:
     async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
         found = await self._reads.read(call, lambda db: queries.announcements(db, group, call.principal.scope))
         return [records.announcement(view) for view in found]
+
+    # --- live actions ---
+
+    async def owned(self, call: Call, wanted: OwnedFilter, limit: int, cursor: str | None) -> Page:
+        after, mine = _token_of(cursor), _narrowed(call, wanted)
+        page = await self._reads.read(call, lambda db: list_owned(db, mine, limit=limit, after=after))
+        return Page(
+            [records.owned(view) for view in page.items], None if page.last is None else str(page.last), page.total
+        )
+
+    async def count_owned(self, call: Call, wanted: OwnedFilter, by: OwnedBy) -> Groups:
+        mine = _narrowed(call, wanted)
+        found = await self._reads.read(call, lambda db: count_owned(db, mine, by))
+        return Groups([{"value": group.value, "count": group.count} for group in found], partial=False)
 
     async def _worker(self, call: Call, name: str) -> WorkerView:
         found = await self._reads.read(call, lambda db: queries.workers(db, name))
@@ -120,6 +137,18 @@ class Fleet:
         fault = await self._sources.fault(source)
         if fault:
             raise Rejected("invalid", "the policy does not compile", [FieldError("source", fault)])
+
+
+def _narrowed(call: Call, wanted: OwnedFilter) -> OwnedFilter:
+    return msgspec.structs.replace(wanted, scope=call.principal.scope)
+
+
+def _token_of(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS_MAX):
+        raise Rejected("invalid", "this is no cursor", [FieldError("cursor", "this is no cursor")])
+    return int(cursor)
 
 
 def _bounds(worker: WorkerView) -> Sequence[str]:

@@ -138,7 +138,7 @@ class NodePool:
         self.tasks, self.groups, self.task, self.actions = reads.tasks, reads.groups, reads.task, reads.actions
         self.result, self.log, self.events = reads.result, logs.log, reads.events
         self.workers, self.worker, self.patch_worker = fleet.workers, fleet.worker, fleet.patch_worker
-        self.announcements = fleet.announcements
+        self.announcements, self.owned, self.count_owned = fleet.announcements, fleet.owned, fleet.count_owned
         self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
         self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
         self.explain, self.balance = explain.explain, balancing.balance

@@ -58,8 +58,13 @@ def _unplaced(name: str, shape: Shape, up: Container[str]) -> Unfit | None:
     return None
 
 
+def tags_of(worker: WorkerView) -> tuple[str, ...]:
+    """Those that every worker has, too."""
+    return (*worker.facts.tags, f"worker={worker.name}", f"node={worker.facts.node}")
+
+
 def _untagged(worker: WorkerView, patterns: Sequence[str]) -> Unfit | None:
-    tags = (*worker.facts.tags, f"worker={worker.name}", f"node={worker.facts.node}")
+    tags = tags_of(worker)
     for pattern in patterns:
         if pattern.startswith("!"):
             hit = next((tag for tag in tags if matches(tag, pattern[1:])), None)

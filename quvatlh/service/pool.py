@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, 
 
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import Role
+from quvatlh.core.owned import OwnedBy, OwnedFilter
 from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import Scope
@@ -333,6 +334,15 @@ class Market(Protocol):
 
     async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
         """`{task, action, group, name, worker, at_ms, data}` of the live actions that have one."""
+        ...
+
+    async def owned(self, call: Call, wanted: OwnedFilter, limit: int, cursor: str | None) -> Page:
+        """Live actions in the order of their awards: each as `actions` tells it, with its task's `name, group, queue, kind`.
+        The total is exact."""
+        ...
+
+    async def count_owned(self, call: Call, wanted: OwnedFilter, by: OwnedBy) -> Groups:
+        """How many live actions each has: exact."""
         ...
 
     async def policies(self, call: Call) -> Sequence[Json]:

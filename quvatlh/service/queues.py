@@ -16,17 +16,20 @@ from quvatlh.core.limits import BATCH_MAX
 from quvatlh.core.model import FINISHED, HtbClass, QueueSettings, TaskState
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.results import Worked
-from quvatlh.core.views import ClassView, QueueView
+from quvatlh.core.views import ClassView, QueueView, WorkerView
 from quvatlh.ports import Clock
 from quvatlh.service import asks
 from quvatlh.service.answers import shown
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected, Unavailable
-from quvatlh.service.reads import PAGE_S, Reads
+from quvatlh.service.reads import Reads
 from quvatlh.service.state import State
 from quvatlh.service.traffic import QUANTILES, Rates, Traffic
+from quvatlh.service.unplaceable import Unplaceable, Waits, record
 from quvatlh.service.writes import Writes
 
+LIST_S: Final = 0.035
+"""A page of queues whose reading takes longer ends early, with a cursor."""
 COUNTED: Final[tuple[TaskState, ...]] = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
 SLICE: Final = 50
 """Queues made ready to be told between two turns of the loop: some milliseconds."""
@@ -35,6 +38,7 @@ NUMBERED_MAX: Final = 100
 OTHERS: Final = "/others"
 """The label of all others: no queue's name holds a slash."""
 T = TypeVar("T")
+_Told = tuple[QueueView, Waits]
 
 
 class Queues:
@@ -53,6 +57,7 @@ class Queues:
         self._traffic = traffic
         self._state = state
         self._clock = clock
+        self._unplaceable = Unplaceable()
 
     # --- queues ---
 
@@ -60,30 +65,33 @@ class Queues:
         after = "" if cursor is None else _name_of(cursor)
         now_ms, patterns = self._now_ms(), call.principal.queues
 
-        def query(db: sqlite3.Connection) -> tuple[list[QueueView], int, bool]:
-            ends = self._clock.boot() + PAGE_S
-            found: list[QueueView] = []
-            names = queries.queue_names(db, after, limit + 1, patterns)
+        def query(db: sqlite3.Connection) -> tuple[list[_Told], int, bool]:
+            ends = self._clock.boot() + LIST_S
+            found: list[_Told] = []
+            names, workers = queries.queue_names(db, after, limit + 1, patterns), queries.workers(db)
             for name in names[:limit]:
-                found += queries.queues(db, now_ms, name)
+                found += self._look(db, name, workers, now_ms)
                 if self._clock.boot() > ends:
                     break
             return found, queries.count_queues(db, patterns), len(found) < len(names)
 
         views, total, more = await self._reads.read(call, query)
         items: list[Json] = []
-        for view in views:
-            items.append(self._record(view))
+        for view, waits in views:
+            items.append(self._record(view, waits))
             if len(items) % SLICE == 0:
                 await asyncio.sleep(0)
-        return Page(items, _cursor_of(views[-1].name) if more else None, total)
+        return Page(items, _cursor_of(views[-1][0].name) if more else None, total)
 
     async def queue(self, call: Call, name: str) -> Json:
         now_ms = self._now_ms()
-        found = await self._reads.read(call, lambda db: queries.queues(db, now_ms, name))
+        found = await self._reads.read(call, lambda db: self._look(db, name, queries.workers(db), now_ms))
         if not found:
             raise Rejected("not_found", f"there is no queue named {name}")
-        return self._record(found[0])
+        return self._record(*found[0])
+
+    def _look(self, db: sqlite3.Connection, name: str, workers: Sequence[WorkerView], now_ms: int) -> list[_Told]:
+        return [(view, self._unplaceable.among(db, view, workers)) for view in queries.queues(db, now_ms, name)]
 
     async def put_queue(self, call: Call, name: str, settings: Json) -> Json:
         wanted = _convert(settings, QueueSettings)
@@ -112,7 +120,7 @@ class Queues:
             call, wanted, lambda ids: c.PurgeQueue(name, wanted.state, ids=tuple(ids)), count or BATCH_MAX + 1
         )
 
-    def _record(self, view: QueueView) -> Json:
+    def _record(self, view: QueueView, waits: Waits) -> Json:
         settings: Json = msgspec.to_builtins(msgspec.structs.asdict(view.settings))
         return {
             "name": view.name,
@@ -122,6 +130,7 @@ class Queues:
             "keep_failed": msgspec.structs.asdict(view.settings.keep_failed),
             "counts": {state: view.counts.get(state, 0) for state in COUNTED},
             "oldest_pending_at_ms": view.oldest_pending_at,
+            **record(waits),
             "rates": self._traffic.of(view.name).record(),
         }
 

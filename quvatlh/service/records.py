@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from quvatlh.core.limits import FILED_RESULT, PACKED_RESULT, RAW_RESULT
-from quvatlh.core.views import ActionView, AnnouncementView, TaskView, TokenView, WorkerView
+from quvatlh.core.views import ActionView, AnnouncementView, OwnedView, TaskView, TokenView, WorkerView
 from quvatlh.service import tails
 from quvatlh.service.depths import is_deeper
 from quvatlh.service.packedresult import PackedResult
@@ -45,6 +45,14 @@ def task(view: TaskView) -> Json:
 def action(view: ActionView, of: TaskView) -> Json:
     native = of.spec.work.adapter == "command"
     exit_code = 0 if native and view.state == "succeeded" and view.exit_code is None else view.exit_code
+    return _action(view) | {"exit_code": exit_code}
+
+
+def owned(view: OwnedView) -> Json:
+    return _action(view.action) | {"name": view.name, "group": view.group, "queue": view.queue, "kind": view.kind}
+
+
+def _action(view: ActionView) -> Json:
     return {
         "id": view.id,
         "task": view.task,
@@ -54,7 +62,7 @@ def action(view: ActionView, of: TaskView) -> Json:
         "state": view.state,
         "started_at_ms": view.started_at,
         "finished_at_ms": view.finished_at,
-        "exit_code": exit_code,
+        "exit_code": view.exit_code,
         "signal": None if view.signal is None else signal_name(view.signal),
         "error": _error(view.error, view.error_text),
         "progress": view.progress,

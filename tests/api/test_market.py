@@ -135,6 +135,19 @@ async def test_announcements_are_filtered_by_group_and_their_data_is_untouched(n
     assert (await node.client.get("/v1/announcements")).json["total"] == 2
 
 
+async def test_live_actions_are_listed_by_pages_and_counted(node: Node) -> None:
+    who = {"task": "t", "group": "g", "queue": "q", "kind": "service", "started_at_ms": 1_700_000_000_000}
+    node.pool.owns = [{**who, "id": f"a{n}", "token": n, "worker": "two" if n == 5 else "one"} for n in range(1, 6)]
+    first = (await node.client.get("/v1/actions?worker=one&kind=service&limit=3")).json
+    assert ([one["id"] for one in first["items"]], first["total"]) == (["a1", "a2", "a3"], 4)
+    assert first["items"][0]["started_at"] == "2023-11-14T22:13:20.000Z"
+    rest = (await node.client.get(f"/v1/actions?worker=one&cursor={first['next']}")).json
+    assert ([one["id"] for one in rest["items"]], rest["next"]) == (["a4"], None)
+    counted = (await node.client.get("/v1/actions?group=g&group_by=worker")).json
+    assert counted == {"groups": [{"value": "one", "count": 4}, {"value": "two", "count": 1}]}
+    assert (await node.client.get("/v1/actions?queue=other&group_by=worker")).json == {"groups": []}
+
+
 async def test_explain_says_why_worker_by_worker(node: Node) -> None:
     await node.client.add({"work": WORK, "id": "a", "tags": ["gpu"]})
     node.pool.why["a"] = {"reason": "tags", "eta": {"at_ms": 1_700_000_000_000, "low_ms": 0, "high_ms": None}}

@@ -101,6 +101,18 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     fits("ScheduleRun", (await client.ask("POST", "/v1/schedules/s/run")).json)
     announced = dict.fromkeys(("task", "action", "group", "name", "worker"), "a")
     node.pool.announced = [{**announced, "at_ms": 1, "data": {"port_ms": 1}}]
+    live = dict.fromkeys(("id", "task", "worker", "state", "name", "group", "queue", "kind"), "a")
+    rest = (
+        "exit_code",
+        "signal",
+        "error",
+        "progress",
+        "announcement",
+        "output_tail",
+        "started_at_ms",
+        "finished_at_ms",
+    )
+    node.pool.owns = [{**live, "token": 1, "attempt": 1, **dict.fromkeys(rest)}]
     for route in ROUTES:
         name = route.answers.get(200, "")
         if route.method == "GET" and name in SCHEMAS and "bulk" not in route.path and "result" not in route.path:
@@ -110,6 +122,7 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
             assert answer.status == 200, path
             fits(name, answer.json)
     fits("TasksOrGroups", (await client.get("/v1/tasks?group_by=state")).json)
+    fits("ActionsOrGroups", (await client.get("/v1/actions?group_by=worker")).json)
     spread = "/v1/tasks?group_by=state&parts=4&finished_after=2020-01-01T00:00:00Z"
     fits("TasksOrGroups", (await client.get(spread)).json)
     for line in (await client.add_lines(b'{"work":{"command":["a"]}}\n' * 1000 + b"x")).lines:

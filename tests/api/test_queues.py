@@ -56,7 +56,12 @@ async def test_a_queue_is_shown_with_its_settings_and_what_is_in_it(node: Node) 
         **UNSET,
         "counts": {"scheduled": 1, "pending": 1, "claimed": 0, "running": 0, "retrying": 0, "failed": 0},
         "oldest_pending_at": "2023-11-14T22:13:20.000Z",
+        "oldest_placeable_at": "2023-11-14T22:13:20.000Z",
+        "unplaceable": None,
     }
+    lacks = {"count": 1, "at_least": False, "lacks": [{"what": "tag", "value": "gpu_ms", "count": 1}]}
+    node.pool.queueing.unplaceable["mail"] = lacks
+    assert (await node.client.get("/v1/queues/mail")).json["unplaceable"] == lacks
     node.pool.queueing.rates["mail"] = {"wait": {"p50_ms": 1500, "p95_ms": 0, "p99_ms": 12}}
     rates = (await node.client.get("/v1/queues/mail")).json["rates"]
     assert rates["wait"] == {"p50": "1500ms", "p95": "0s", "p99": "12ms"}

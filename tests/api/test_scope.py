@@ -159,6 +159,7 @@ async def test_announcements_and_schedules_are_where_their_tasks_are(door: Door)
     told = await door.get("eve", "/v1/schedules/theirs")
     assert (told["task"]["queue"], told["paused"]) == ("images", False)
     assert (await door.get("ann", "/v1/announcements?group=b"))["items"] == []
+    assert (await door.get("ann", "/v1/actions?group=b"))["items"] == []
 
 
 # --- writes ---

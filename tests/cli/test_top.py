@@ -12,6 +12,7 @@ from quvatlh.cli.main import main
 from quvatlh.cli.topframe import frame
 from quvatlh.cli.topkeys import Decoder, State, place, press, tasks_query
 from quvatlh.cli.toplines import Column, Row, Span, ansi, bars, cut, fit, line_width, table, text_of, width, wrapped
+from quvatlh.cli.topoverview import health
 from quvatlh.cli.topread import Reader
 from quvatlh.client import Rejected, Unavailable
 from tests.cli import frames
@@ -162,6 +163,21 @@ def test_what_a_producer_wrote_moves_no_cursor() -> None:
 @pytest.mark.parametrize("name", frames.FRAMES)
 def test_frames_are_as_they_were_looked_at(name: str) -> None:
     assert frames.drawn(name) == (frames.HERE / f"{name}.txt").read_text()
+
+
+def test_what_no_worker_may_have_is_a_notice_and_leaves_the_cluster_well() -> None:
+    lacks = [{"what": "tag", "value": "gpu", "count": 8}]
+    stuck = {"count": 8, "at_least": False, "lacks": lacks}
+    images = frames.queue("images", 8, 0, 7000, unplaceable=stuck, oldest_placeable_at=None)
+    shown = [
+        text_of(line) for line in health(frames.seen(queues={"items": [images]}, **frames.WELL), {}, frames.NOW_MS)
+    ]
+    assert "All is well" in shown[0]
+    assert shown[1:] == ["  ! queue images: 8 tasks that no worker may have: none has the tag gpu"]
+    waits = frames.queue("images", 8, 0, 7000, unplaceable=stuck, oldest_placeable_at=frames.at(125))
+    shown = [text_of(line) for line in health(frames.seen(queues={"items": [waits]}, **frames.WELL), {}, frames.NOW_MS)]
+    assert "Look at this" in shown[0]
+    assert "the oldest task has waited for 2m" in shown[1]
 
 
 def test_every_size_gets_a_frame_of_that_size() -> None:

@@ -60,6 +60,8 @@ def test_verbs_change_tasks_and_balance_moves_them(client: BlockingClient) -> No
     assert client.act("retry", match={"error": "killed"}).done == 1
     assert client.explain("t1")["workers"] == [{"name": "one", "verdict": "would_run", "detail": ""}]
     assert client.announcements("g") == []
+    assert client.live({"group": "g"}, "worker") == {"groups": []}
+    assert client.live({"kind": "service"})["items"] == []
 
 
 def test_workers_and_policies(client: BlockingClient) -> None:

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from quvatlh.core.owned import OwnedBy, OwnedFilter
 from quvatlh.core.rejections import FieldError
-from quvatlh.service.pool import Balanced, Call, Json, NewTask, Rejected
+from quvatlh.service.pool import Balanced, Call, Groups, Json, NewTask, Page, Rejected
 from tests.fakes.gate import Gate, known
 
 FINISHED = frozenset({"succeeded", "failed", "deleted"})
@@ -36,6 +37,8 @@ class FakeMarket(Gate):
         self.stored: dict[str, Json] = {}
         """Policies."""
         self.announced: list[Json] = []
+        self.owns: list[Json] = []
+        """Live actions."""
         self.placed: dict[str, str] = {}
         """Task -> worker."""
         self.why: dict[str, Json] = {}
@@ -83,6 +86,18 @@ class FakeMarket(Gate):
     async def announcements(self, call: Call, group: str | None) -> Sequence[Json]:
         await self._enter(call)
         return [each for each in self.announced if group in {None, each["group"]}]
+
+    async def owned(self, call: Call, wanted: OwnedFilter, limit: int, cursor: str | None) -> Page:
+        await self._enter(call)
+        found = [each for each in self.owns if _is_wanted(each, wanted)]
+        after = int(cursor or 0)
+        page = [each for each in found if each["token"] > after]
+        return Page(page[:limit], str(page[limit - 1]["token"]) if len(page) > limit else None, len(found))
+
+    async def count_owned(self, call: Call, wanted: OwnedFilter, by: OwnedBy) -> Groups:
+        await self._enter(call)
+        counted = Counter(each[by] for each in self.owns if _is_wanted(each, wanted))
+        return Groups([{"value": value, "count": n} for value, n in counted.most_common()], partial=False)
 
     async def policies(self, call: Call) -> Sequence[Json]:
         await self._enter(call)
@@ -159,6 +174,10 @@ class FakeMarket(Gate):
         if missing:
             return {"name": of["name"], "verdict": "tags", "detail": ", ".join(missing)}
         return {"name": of["name"], "verdict": "would_run" if of["free"] else "slots", "detail": ""}
+
+
+def _is_wanted(action: Json, wanted: OwnedFilter) -> bool:
+    return all(getattr(wanted, name) in {None, action[name]} for name in ("group", "queue", "worker", "kind"))
 
 
 def _compiles(source: str) -> None:

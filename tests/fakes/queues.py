@@ -25,6 +25,7 @@ class FakeQueues:
         self.settings: dict[str, QueueSettings] = {}
         self.tree: dict[str, HtbClass] = {}
         self.rates: dict[str, Json] = {}
+        self.unplaceable: dict[str, Json] = {}
         """Queue -> rates, where a test says them."""
         self.bulk_above = 1000
         self.bulks: dict[str, Json] = {}
@@ -137,6 +138,8 @@ class FakeQueues:
             "keep_failed": msgspec.structs.asdict(settings.keep_failed),
             "counts": {state: held.count(state) for state in COUNTED},
             "oldest_pending_at_ms": min(pending, default=None),
+            "oldest_placeable_at_ms": min(pending, default=None),
+            "unplaceable": self.unplaceable.get(name),
             "rates": rates | self.rates.get(name, {}),
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core.owned import OwnedFilter
 from quvatlh.ports import CodeKind, SourceFault, Verdict
 from quvatlh.service import asks
-from quvatlh.service.pool import Rejected
+from quvatlh.service.pool import Principal, Rejected
 from tests.service.bidding import session_of
 from tests.service.stand import WORK, Stand, asked, one, two
 
@@ -93,6 +95,38 @@ async def test_announcements_are_listed_while_their_action_lives(tmp_path: Path)
         stand.end(f"a{token}")
         await stand.until_state(task, "succeeded")
         assert await stand.pool.announcements(asked(), None) == []
+
+
+async def test_live_actions_are_counted_and_listed_wherever_their_task_began(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        of: dict[str, Any] = {"group": "g", "kind": "service", "limit": 2, "slots": 0}
+        services = [await stand.add(name=f"s{n}", **of) for n in range(3)]
+        await stand.until(lambda: len(stand.live()) == 6)
+        wanted = OwnedFilter(group="g", kind="service")
+        found = await stand.pool.owned(asked(), wanted, 4, None)
+        rest = await stand.pool.owned(asked(), wanted, 4, found.next)
+        assert (await stand.pool.count_owned(asked(), wanted, "worker")).groups == [{"value": "n1", "count": 6}]
+        told = [*found.items, *rest.items]
+        assert sorted(each["task"] for each in told) == sorted([*services, *services])
+        assert {(each["worker"], each["queue"], each["kind"]) for each in told} == {("n1", "default", "service")}
+        assert (found.total, found.next is None, rest.next) == (6, False, None)
+        assert (await stand.pool.owned(asked(), OwnedFilter(kind="job"), 4, None)).items == []
+        with pytest.raises(Rejected, match="no cursor"):
+            await stand.pool.owned(asked(), wanted, 4, "x")
+
+
+async def test_live_actions_out_of_scope_are_neither_listed_nor_counted(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        for group in ("a", "b"):
+            await stand.until_state(await stand.add(group=group), "running")
+        narrow = dataclasses.replace(asked(), principal=Principal("bob", "viewer", ("*",), ("a",)))
+        found = await stand.pool.owned(narrow, OwnedFilter(), 4, None)
+        assert ([each["group"] for each in found.items], found.total) == (["a"], 1)
+        counted = await stand.pool.count_owned(narrow, OwnedFilter(), "group")
+        assert counted.groups == [{"value": "a", "count": 1}]
+        assert (await stand.pool.owned(asked(), OwnedFilter(), 4, None)).total == 2
 
 
 async def test_policies_are_stored_by_name_and_version(tmp_path: Path) -> None:

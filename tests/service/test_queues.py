@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core.limits import BATCH_MAX
+from quvatlh.service import unplaceable
 from quvatlh.service.pool import Bulk, Done, Metric, Rejected
 from quvatlh.service.queueing import PURGED
 from tests.service.stand import WORK, Stand, asked, one, two
@@ -194,6 +195,47 @@ async def test_numbers_name_the_fullest_queues_and_sum_up_the_others(
         assert shown == {("b", 3), ("c", 2), ("/others", 2)}
         assert value(found, "queue_oldest_pending_seconds", queue="b") == pytest.approx(5, abs=0.1)
         assert value(found, "queue_added_total", queue="a") is None
+
+
+async def test_what_no_worker_may_have_is_told_apart_with_what_none_has(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=2) as stand:
+        await stand.working()
+        queueing = stand.pool.queueing
+
+        async def told(queue: str = "q") -> Any:
+            return await queueing.queue(asked(), queue)
+
+        for _ in range(2):
+            await stand.add(queue="q", tags=["gpu"])
+        assert (await told())["oldest_placeable_at_ms"] is None
+        assert (await told())["oldest_pending_at_ms"] is not None
+        await stand.add(queue="q", slots=3)
+        await stand.add(queue="q", tags=["worker=n?", "!node=n1"])
+        gpu = {"what": "tag", "value": "gpu", "count": 2}
+        slots, both = {"what": "slots", "value": "3", "count": 1}, {"what": "all", "value": None, "count": 1}
+        assert (await told())["unplaceable"] == {"count": 4, "at_least": False, "lacks": [gpu, slots, both]}
+        stand.clock.advance(5)
+        running = [await stand.add(queue="q") for _ in range(3)][-1]
+        assert stand.peek(running) == "pending"
+        found = await told()
+        assert found["oldest_placeable_at_ms"] >= found["oldest_pending_at_ms"] + 5000
+        await stand.pool.patch_worker(asked(), "n1", {"tags": ["gpu"], "slots": 3})
+        assert (await told())["unplaceable"] == {"count": 1, "at_least": False, "lacks": [both]}
+        await stand.pool.patch_worker(asked(), "n1", {"queues": ["other"]})
+        lacks = (await told())["unplaceable"]["lacks"]
+        assert [(each["what"], each["value"]) for each in lacks] == [("queue", "q")]
+        await stand.pool.patch_worker(asked(), "n1", {"draining": True})
+        assert (await told())["unplaceable"] is None, "there is nobody to judge by"
+
+
+async def test_very_many_shapes_are_judged_some_at_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unplaceable, "COMPARED_MAX", 2)
+    async with one(tmp_path) as stand:
+        await stand.working()
+        for number in range(5):
+            await stand.add(queue="q", tags=[f"gpu{number}"])
+        looks = [(await stand.pool.queueing.queue(asked(), "q"))["unplaceable"]["count"] for _ in range(4)]
+        assert looks == [2, 4, 5, 5]
 
 
 def stays_small(stand: Stand) -> int:

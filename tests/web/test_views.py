@@ -24,6 +24,29 @@ async def test_the_overview_says_how_it_is(seen: Seen) -> None:
     await expect(seen.page.get_by_label("Master and replicas").first).to_contain_text("master")
 
 
+async def test_a_task_that_no_worker_may_have_is_a_notice_and_leads_there(seen: Seen) -> None:
+    """However long it waits: the cluster is well, and says what it lacks."""
+    health = seen.page.get_by_label("Health")
+    for number in range(3):
+        await seen.add(id=f"homeless-{number}", queue="images", tags=["gpu"], work=SLEEP)
+    told = await seen.until("/v1/queues/images", lambda told: told["unplaceable"] is not None)
+    assert (told["unplaceable"]["count"], told["oldest_placeable_at"]) == (3, None)
+    await seen.page.clock.install()
+    await seen.page.reload()
+    await expect(health).to_contain_text(
+        "3 tasks wait for a worker that there is not: no worker that is up has the tag gpu"
+    )
+    await seen.page.clock.fast_forward("05:00")
+    await seen.drawn()
+    await expect(health).to_have_class(re.compile("tone-ok"))
+    await expect(health).to_contain_text("All is well, but note this")
+    await health.get_by_role("link", name="3 tasks").click()
+    await expect(seen.row("homeless-2")).to_be_visible()
+    search = seen.page.get_by_role("combobox", name="Search tasks")
+    await expect(search).to_have_value("queue:images state:pending tag:gpu")
+    await seen.tell("POST", "/v1/queues/images/purge", {})
+
+
 async def test_failed_tasks_are_retried_by_the_group(seen: Seen) -> None:
     ids = await failing(seen, 3, "crash", "kill -9 $$")
     page = await seen.at("#/failed")
@@ -102,6 +125,25 @@ async def test_the_services_are_found_without_counting_what_waits(seen: Seen) ->
     await page.get_by_role("link", name="all tasks of shown").click()
     await expect(page).to_have_url(re.compile("group%3Ashown"))
     await seen.ask("/v1/tasks/delete", {"ids": ["kept-up", runs]})
+
+
+async def test_instances_of_however_many_services_are_counted_on_their_worker(seen: Seen) -> None:
+    """Of a list, and of reading services one by one, only so many would be seen."""
+    service = {"kind": "service", "limit": 2, "slots": 0, "group": "many", "work": SLEEP}
+    tasks = [{"id": f"many-{number}", "name": f"many-{number}", **service} for number in range(27)]
+    await seen.ask("/v1/events", {"event": "ADD", "tasks": tasks})
+    await seen.until("/v1/actions?group=many", lambda told: told["total"] == 54)
+    asked: list[str] = []
+    page = await seen.at("#/services?group=many")
+    seen.page.on("request", lambda request: asked.append(request.url))
+    await expect(page.get_by_label("Live actions by worker").first).to_contain_text("alpha54")
+    page = await seen.at("#/workers?name=alpha")
+    runs = page.get_by_label("Runs now", exact=True)
+    await expect(runs).to_contain_text("Shown: 50 of 54 instances.")
+    await expect(runs.get_by_role("link", name="many-")).to_have_count(50)
+    assert [url for url in asked if "/v1/tasks/" in url] == []
+    await seen.ask("/v1/tasks/delete", {"ids": [task["id"] for task in tasks]})
+    await seen.until("/v1/actions?group=many", lambda told: told["total"] == 0)
 
 
 async def test_very_many_that_wait_are_counted_by_key_when_a_person_asks(seen: Seen) -> None:

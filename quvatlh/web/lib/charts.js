@@ -1,7 +1,9 @@
-// Charts as SVG: lines over the last hour, and small ones that fit into a row. Numbers in, description out.
+// Charts as SVG: lines over the last hour that say what they were at a moment, and small ones that fit into a row. Numbers in,
+// description out.
 
 import { h } from "./dom.js";
-import { short, span } from "./format.js";
+import { ago, moment, short, span } from "./format.js";
+import { layer, pointable } from "./pointing.js";
 
 const WIDTH = 600;
 const HEIGHT = 130;
@@ -46,18 +48,27 @@ function path(values, top, x, y) {
   return text;
 }
 
-/** `lines`: [{name, values, tone}], all over the same time; `spanMs`: how much that is; `unit`: how a value is said. */
-export function chart(title, lines, { spanMs: overMs, unit = short } = {}) {
+/** `lines`: [{name, values, tone}], all over the same time; `spanMs`: how much that is; `fromMs`, `stepMs`: when the first value
+ * began, and how long each is; `unit`: how a value is said. */
+export function chart(title, lines, { spanMs: overMs, fromMs, stepMs, unit = short } = {}) {
   const shown = lines.map((line) => ({ ...line, values: thinned(line.values, POINTS, line.pick ?? mean) }));
   const length = Math.max(2, ...shown.map((line) => line.values.length));
   const top = ceiling(Math.max(0, ...shown.map((line) => highest(line.values) ?? 0)));
   const x = (i) => LEFT + ((WIDTH - LEFT) * i) / (length - 1);
   const y = (value) => 6 + (HEIGHT - BOTTOM - 6) * (1 - value / top);
+  const count = lines[0].values.length;
+  const bunch = Math.ceil(count / shown[0].values.length);
+  const times = shown[0].values.map((_, i, all) => fromMs + stepMs * (count - bunch * (all.length - 1 - i)));
+  const look = (i) => ({
+    when: told(times[i]),
+    values: shown.map(({ name, tone, values }) => ({ name, tone, text: unit(values[i]), top: values[i] === null ? null : `${y(values[i])}px` })),
+  });
   const last = lines.map((line) => `${line.name} ${unit(line.values.findLast((value) => value !== null) ?? 0)}`).join(", ");
   return h("figure", { class: "chart" },
     h("figcaption", {}, h("span", { class: "title" }, title), h("span", { class: "legend" }, lines.map((line) => h("span", { key: line.name, class: `tone-${line.tone}` },
       h("i", { "aria-hidden": "true" }), `${line.name} `, h("b", {}, unit(line.values.findLast((value) => value !== null) ?? null)))))),
-    h("div", { class: "plot" }, h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}, the last ${span(overMs)}: now ${last}`, preserveAspectRatio: "none" },
+    h("div", { class: "plot", ...pointable({ title, label: `${title}, the last ${span(overMs)}`, now: `now: ${last}`, left: LEFT / WIDTH, times, look }) },
+      h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true", preserveAspectRatio: "none" },
       [0, 0.5, 1].map((share) => h("line", { key: `grid ${share}`, class: "grid", x1: LEFT, x2: WIDTH, y1: y(top * share), y2: y(top * share) })),
       shown.map((line) => line.fill ? h("path", { key: `area ${line.name}`, class: `area tone-${line.tone}`, d: area(line.values, top, x, y) }) : null),
       // The first on top: where a queue is quiet all day, it is not failure's red that covers the rest.
@@ -65,7 +76,14 @@ export function chart(title, lines, { spanMs: overMs, unit = short } = {}) {
     h("span", { class: "axis top", "aria-hidden": "true" }, unit(top)),
     h("span", { class: "axis middle", "aria-hidden": "true" }, unit(top / 2)),
     h("span", { class: "axis from", "aria-hidden": "true" }, `${span(overMs)} ago`),
-    h("span", { class: "axis now", "aria-hidden": "true" }, "now")));
+    h("span", { class: "axis now", "aria-hidden": "true" }, "now"),
+    layer()));
+}
+
+/** When a value was whole, as people say it. */
+function told(time) {
+  const text = new Date(Math.min(time, Date.now())).toISOString(); // the last one is still being filled
+  return `${moment(text)}, ${ago(text)}`;
 }
 
 function area(values, top, x, y) {

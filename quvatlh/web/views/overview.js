@@ -4,17 +4,19 @@ import { chart, highest, mean, spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
 import { count, plural, short, span, spanMs, time, title, work } from "../lib/format.js";
 import { attempt, bar, button, card, copyable, own, stat, state, table, waiting, when } from "../lib/parts.js";
+import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import * as api from "../lib/api.js";
 
 const OLD_MS = 60_000;
 const FEW = 20;
+const STRAYS_MAX = 5;
 
 export default function overview(page) {
   // Of the whole cluster, and so not for tokens of a part of it.
   const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 2000, topics: ["task"] }) : null;
   const states = page.watch("/v1/tasks?group_by=state", { topics: ["task"], slowMs: 1000 });
-  const queues = page.watch("/v1/queues?limit=200", { topics: ["task", "queue"], slowMs: 2000 });
+  const queues = page.watch("/v1/queues?limit=200", { topics: ["task", "queue", "worker"], everyMs: 10_000, slowMs: 2000 }); // a page that took too long is short
   const workers = page.watch("/v1/workers", { topics: ["task", "worker", "master"], slowMs: 1000 });
   const cluster = page.watch("/v1/cluster", { topics: ["master", "worker"], everyMs: 3000, slowMs: 1000 });
   const failures = page.watch("/v1/tasks?state=failed&sort=-finished_at&limit=8", { topics: ["task"], slowMs: 1000 });
@@ -68,18 +70,39 @@ function health(cluster, workers, queues, by) {
   else if (down.length) wrong.push(["warn", [`${plural(down.length, "worker")} lost: `, names(down)]]);
   for (const queue of queues ?? []) {
     if (queue.paused && queue.counts.pending) wrong.push(["warn", [link(queue), ` is paused, ${plural(queue.counts.pending, "task")} waiting.`]]);
-    else if (queue.oldest_pending_at && Date.now() - time(queue.oldest_pending_at) > OLD_MS) {
-      wrong.push(["warn", [link(queue), `: the oldest task has waited for ${span(Date.now() - time(queue.oldest_pending_at))}.`]]);
+    else if (queue.oldest_placeable_at && Date.now() - time(queue.oldest_placeable_at) > OLD_MS) {
+      wrong.push(["warn", [link(queue), `: the oldest task has waited for ${span(Date.now() - time(queue.oldest_placeable_at))}.`]]);
     }
   }
+  const strays = up.length ? (queues ?? []).filter((queue) => queue.unplaceable && !queue.paused).map(homeless) : [];
   const tone = wrong.some(([each]) => each === "bad") ? "bad" : wrong.length ? "warn" : "ok";
-  const words = { ok: "All is well", warn: "It works, but look at this", bad: "Something is wrong" }[tone];
+  const words = { ok: strays.length ? "All is well, but note this" : "All is well", warn: "It works, but look at this", bad: "Something is wrong" }[tone];
   const nodes = cluster.nodes.length;
   return h("section", { class: `health tone-${tone}`, "aria-label": "Health", role: "status" },
     h("p", { class: "lead" }, h("i", { "aria-hidden": "true" }), h("strong", {}, words),
       h("span", { class: "dim" }, ` · ${plural(nodes - lost.length, "node")}${lost.length ? ` of ${nodes}` : ""}, ${plural(up.length, "worker")} up, ${plural(by.running ?? 0, "task")} running`)),
-    wrong.length ? h("ul", {}, wrong.slice(0, 6).map(([each, text], i) => h("li", { key: i, class: `tone-${each}` }, text))) : null);
+    wrong.length ? h("ul", {}, wrong.slice(0, 6).map(([each, text], i) => h("li", { key: i, class: `tone-${each}` }, text))) : null,
+    strays.length ? h("ul", {}, strays.slice(0, STRAYS_MAX).map((text, i) => h("li", { key: i }, text)),
+      strays.length > STRAYS_MAX ? h("li", { key: "more" }, `The same in ${plural(strays.length - STRAYS_MAX, "more queue", "more queues")}.`) : null) : null);
 }
+
+/** Such a task waits until a worker comes that may have it, or it is changed: nothing of the cluster is the worse for it. */
+function homeless(queue) {
+  const { count: n, at_least: isPart, lacks } = queue.unplaceable;
+  const all = h("a", { href: waits(queue, lacks.length === 1 ? lacks[0] : {}) }, `${isPart ? "at least " : ""}${plural(n, "task")}`);
+  const why = lacks.map((lack, i) => [i ? "; " : "", LACKS[lack.what](lack.value), lacks.length > 1 ? [" (", h("a", { href: waits(queue, lack), "aria-label": `${plural(lack.count, "task")} of ${queue.name} for want of ${lack.what} ${lack.value ?? ""}` }, count(lack.count)), ")"] : null]);
+  return [link(queue), ": ", all, ` ${n === 1 ? "waits" : "wait"} for a worker that there is not: no worker that is up `, why, "."];
+}
+
+const waits = (queue, lack) => to(["tasks"], { q: write({ queue: queue.name, state: "pending", ...(lack.what === "tag" ? { tag: lack.value } : {}) }) });
+const LACKS = {
+  queue: () => "takes tasks of this queue",
+  adapter: (name) => ["runs ", own(name)],
+  tag: (pattern) => ["has the tag ", h("span", { class: "tag" }, own(pattern))],
+  worker: (name) => ["is the one they are pinned to, ", own(name)],
+  slots: (n) => `has ${n} slots`,
+  all: () => "has all that they ask for together",
+};
 
 const link = (queue) => h("a", { href: to(["queues", queue.name]) }, "queue ", own(queue.name));
 const names = (items) => items.map((item, i) => [i ? ", " : "", own(item.name)]);
@@ -122,7 +145,7 @@ function oldest(queues) {
 
 function charts(history) {
   const stepMs = spanMs(history.step);
-  const spanned = { spanMs: stepMs * Math.max(1, (history.counts.added ?? []).length) };
+  const spanned = { spanMs: stepMs * Math.max(1, (history.counts.added ?? []).length), fromMs: time(history.from), stepMs };
   const perSecond = (name) => (history.counts[name] ?? []).slice(0, -1).map((n) => (n === null ? null : n / (stepMs / 1000)));
   return h("div", { class: "charts" },
     chart("Tasks a second", [

@@ -1,10 +1,9 @@
-// Groups that have a service or something that runs: instances by worker; evened out by a plan that is shown first.
+// Groups that have a service or something that runs: live actions by worker, as the node counts them; evened out by a plan that is shown first.
 // What waits or is over is not counted here: of that there may be millions, and the list of tasks finds it.
 
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
-import { Instances, SERVICES_MAX } from "../lib/instances.js";
 import { ask, bar, button, card, empty, note, opener, own, state, table, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
@@ -23,16 +22,14 @@ export default function services(page) {
     const name = place.query.group;
     if (open?.name === name) return;
     page.unwatch(...(open?.resources ?? []));
-    open?.instances.stop();
     open = name === undefined ? null : group(name);
   }
 
   function group(name) {
-    const spread = page.watch(`/v1/tasks${api.query({ group: name, kind: "job", state: LIVE, group_by: "worker" })}`, { topics: ["task"], slowMs: 500 });
+    const spread = page.watch(`/v1/actions${api.query({ group: name, group_by: "worker" })}`, { topics: ["task"], slowMs: 500 });
     const tasks = page.watch(`/v1/tasks${api.query({ group: name, kind: "service", state: UNFINISHED, limit: 200 })}`, { topics: ["task"], slowMs: 500 });
     const announced = page.watch(`/v1/announcements${api.query({ group: name })}`, { topics: ["task"], slowMs: 1000 });
-    const instances = new Instances(page, { group: name });
-    return { name, spread, instances, tasks, announced, resources: [spread, tasks, announced] };
+    return { name, spread, tasks, announced, resources: [spread, tasks, announced] };
   }
 
   function render() {
@@ -60,7 +57,7 @@ export default function services(page) {
 function inside(page, open) {
   const wait = waiting(...open.resources);
   if (wait) return wait;
-  const spread = byWorker(open);
+  const spread = open.spread.data.groups;
   const most = Math.max(1, ...spread.map((one) => one.count));
   const found = open.tasks.data.items.filter((task) => task.kind === "service");
   return [
@@ -68,8 +65,7 @@ function inside(page, open) {
       card("Live actions by worker", {}, spread.length ? table([
         { head: "Worker", kind: "grow", cell: (one) => h("a", { href: to(["workers"], { name: one.value }) }, own(one.value)) },
         { head: "Actions", kind: "grow", cell: (one) => bar(one.count, most, count(one.count)) },
-      ], spread, { key: (one) => one.value, caption: "Live actions by worker" }) : h("p", { class: "dim" }, "none"),
-        open.instances.isPart ? h("p", { class: "dim" }, `Of its first ${SERVICES_MAX} services, and all that is none.`) : null),
+      ], spread, { key: (one) => one.value, caption: "Live actions by worker" }) : h("p", { class: "dim" }, "none")),
       card("Services", {}, found.length ? table([
         { head: "Service", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(task.name)) },
         { head: "Is", cell: (task) => state(task.state) },
@@ -83,13 +79,6 @@ function inside(page, open) {
       { head: "Since", kind: "tight", cell: (one) => when(one.at) },
     ], open.announced.data.items, { key: (one) => one.action, caption: "Announcements" })) : null,
   ];
-}
-
-/** Jobs are counted by the node, one action each; instances of services one by one. */
-function byWorker(open) {
-  const counts = new Map(open.spread.data.groups.filter((one) => one.value !== null).map((one) => [one.value, one.count]));
-  for (const { worker } of open.instances.actions) counts.set(worker, (counts.get(worker) ?? 0) + 1);
-  return [...counts].map(([value, number]) => ({ value, count: number })).sort((a, b) => b.count - a.count || a.value.localeCompare(b.value));
 }
 
 async function balance(group) {

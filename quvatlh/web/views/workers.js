@@ -3,27 +3,29 @@
 import * as api from "../lib/api.js";
 import { spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
-import { title, took } from "../lib/format.js";
-import { Instances, SERVICES_MAX } from "../lib/instances.js";
+import { plural, title, took } from "../lib/format.js";
 import { ask, attempt, bar, button, card, confirm, empty, opener, own, pairs, state, table, waiting } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { changes, filled } from "../lib/settings.js";
 
+/** So many jobs, and so many instances of services, are shown of what a worker runs. */
+const SHOWN_MAX = 50;
+
 export default function workers(page) {
   const list = page.watch("/v1/workers", { topics: ["task", "worker"], slowMs: 500 });
   const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 5000 }) : null;
   let running = null;
-  let instances = null; // of services: those on the worker that is shown are picked out
+  let instances = null; // of services: a list of tasks tells of each only where it began last
   let shown = "";
   moved(page.place);
 
   function moved(place) {
     if (place.query.name === shown) return;
     shown = place.query.name ?? "";
-    page.unwatch(running);
-    if (shown) instances ??= new Instances(page, {});
-    running = shown ? page.watch(`/v1/tasks${api.query({ worker: shown, kind: "job", state: "running,claimed", limit: 50 })}`, { topics: ["task"] }) : null;
+    page.unwatch(running, instances);
+    running = shown ? page.watch(`/v1/tasks${api.query({ worker: shown, kind: "job", state: "running,claimed", limit: SHOWN_MAX })}`, { topics: ["task"] }) : null;
+    instances = shown ? page.watch(`/v1/actions${api.query({ worker: shown, kind: "service", limit: SHOWN_MAX })}`, { topics: ["task"] }) : null;
   }
 
   function render() {
@@ -82,8 +84,11 @@ function edit(worker) {
 }
 
 function detail(page, worker, running, instances) {
-  const served = instances.actions.filter((action) => action.worker === worker.name).map((action) => ({ ...action.of, state: action.state, started_at: action.started_at, finished_at: null, action: action.id }));
-  const tasks = [...served, ...(running?.data?.items ?? [])];
+  const served = (instances.data?.items ?? []).map((action) => ({ ...action, id: action.task, action: action.id }));
+  const jobs = running.data?.items ?? [];
+  const tasks = [...served, ...jobs];
+  const more = [[served, instances.data, "instance"], [jobs, running.data, "job"]].filter(([, data]) => data?.next)
+    .map(([items, data, word]) => (data.total === null ? `${items.length} ${word}s` : `${items.length} of ${plural(data.total, word)}`));
   return h("div", { class: "grid two" },
     card(own(worker.name), { label: worker.name, more: page.may("PATCH /v1/workers/{name}") ? button("Change…", () => edit(worker)) : null },
       pairs([
@@ -101,5 +106,5 @@ function detail(page, worker, running, instances) {
         { head: "State", cell: (task) => state(task.state) },
         { head: "For", kind: "num", cell: (task) => took(task) },
       ], tasks, { key: (task) => task.action ?? task.id, caption: "What it runs now" }) : h("p", { class: "dim" }, "nothing"),
-      instances.isPart ? h("p", { class: "dim" }, `Of services, the instances of the first ${SERVICES_MAX}.`) : null));
+      more.length ? h("p", { class: "dim" }, `Shown: ${more.join(", ")}.`) : null));
 }
