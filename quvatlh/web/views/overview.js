@@ -17,9 +17,9 @@ export default function overview(page) {
   const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 2000, topics: ["task"] }) : null;
   const states = page.watch("/v1/tasks?group_by=state", { topics: ["task"], slowMs: 1000 });
   const queues = page.watch("/v1/queues?limit=200", { topics: ["task", "queue", "worker"], everyMs: 10_000, slowMs: 2000 }); // a page that took too long is short
-  const workers = page.watch("/v1/workers", { topics: ["task", "worker", "master"], slowMs: 1000 });
-  const cluster = page.watch("/v1/cluster", { topics: ["master", "worker"], everyMs: 3000, slowMs: 1000 });
-  const failures = page.watch("/v1/tasks?state=failed&sort=-finished_at&limit=8", { topics: ["task"], slowMs: 1000 });
+  const workers = page.watch("/v1/workers", { topics: ["task", "worker", "master"], slowMs: 2000 });
+  const cluster = page.watch("/v1/cluster", { topics: ["master", "worker"], everyMs: 3000, slowMs: 2000 });
+  const failures = page.watch("/v1/tasks?state=failed&sort=-finished_at&limit=8", { topics: ["task"], slowMs: 2000 });
   let recent = null; // on a node that has few of them
 
   const counts = () => Object.fromEntries((states.data?.groups ?? []).map((group) => [group.value, group.count]));
