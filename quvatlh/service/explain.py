@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
@@ -94,7 +94,8 @@ class Explain:
         waits = bool(row.ready) or row.due_at is not None
         heard = await self._heard(row.seq, row.queue) if waits else asks.HeardAnswer({})
         said = _workers(facts, workers, busy, heard) if waits else []
-        reason = _reason(facts, said) if waits else row.state
+        small = _too_small(workers, row.slots)
+        reason = _reason(facts, said, small) if waits else row.state
         return {
             "state": row.state,
             "reason": reason,
@@ -102,7 +103,7 @@ class Explain:
             "position": facts.position,
             "holders": [each for each in facts.holders if waits and each != UNNAMED],
             "workers": [each._asdict() for each in said],
-            "eta": self._eta(facts, said, workers, now_ms),
+            "eta": self._eta(facts, [each for each in said if each.name not in small], workers, now_ms),
         }
 
     def _eta(
@@ -163,6 +164,11 @@ def _workers(
     return [Said(view.name, *_verdict(facts, view, up, busy.get(view.name, 0), heard)) for view in workers]
 
 
+def _too_small(workers: Sequence[WorkerView], needs: int) -> frozenset[str]:
+    """Who has fewer slots than it needs, however many of them are free. A pull worker has what it asks to be filled."""
+    return frozenset(view.name for view in workers if view.facts.role != "pull" and needs > view.facts.slots)
+
+
 def _verdict(
     facts: ExplainFacts, worker: WorkerView, up: frozenset[str], busy: int, heard: asks.HeardAnswer
 ) -> tuple[str, str]:
@@ -203,6 +209,8 @@ def _offered(facts: ExplainFacts, room: int) -> tuple[str, str]:
 def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]:
     needs, settings = facts.task.row.slots, facts.queue.settings
     free = worker.facts.slots - worker.slots_taken
+    if needs > worker.facts.slots:
+        return "slots", f"needs {needs} slot{'' if needs == 1 else 's'}, it has {worker.facts.slots}"
     if needs > max(0, free) or worker.facts.slots == 0:
         return "slots", f"needs {needs}, of {worker.facts.slots} are {max(0, free)} free"
     if settings.limit_per_worker is not None and busy >= settings.limit_per_worker:
@@ -210,18 +218,18 @@ def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]
     return "would_run", ""
 
 
-def _reason(facts: ExplainFacts, said: Sequence[Said]) -> str:
+def _reason(facts: ExplainFacts, said: Sequence[Said], small: Collection[str]) -> str:
     """What holds it, in one word: first what stays until somebody does something, then what goes away by itself."""
     held = [each.partition(" ")[0] for each in facts.held_by]
     if LASTING in held:
         return LASTING
-    placed = _placed(said)
+    placed = _placed(said, small)
     return held[0] if held and placed not in _NOBODY else placed
 
 
-def _placed(said: Sequence[Said]) -> str:
-    """What the workers say to it, taken together."""
-    verdicts = Counter(each.verdict for each in said)
+def _placed(said: Sequence[Said], small: Collection[str]) -> str:
+    """What the workers say to it, taken together; of those that are too small, no slot that frees is enough."""
+    verdicts = Counter(each.verdict for each in said if each.verdict != "slots" or each.name not in small)
     if not any(each.verdict not in {"lost", "draining"} for each in said):
         return "no_worker"
     for word in ("would_run", "slots", "not_asked", "policy"):
@@ -272,8 +280,9 @@ def _unplaced(reason: str, said: Sequence[Said], facts: ExplainFacts) -> str:
         return "the policies of the workers that may have it have not answered yet"
     if reason == "policy":
         return "no worker's policy wants it"
-    common = Counter(each.verdict for each in said if each.verdict not in {"lost", "draining"}).most_common(1)[0][0]
-    first = next(each for each in said if each.verdict == common)
+    verdicts = Counter(each.verdict for each in said if each.verdict not in {"lost", "draining"})
+    nearest = "slots" if verdicts["slots"] else verdicts.most_common(1)[0][0]
+    first = next(each for each in said if each.verdict == nearest)
     return f"no worker may have it; {first.name}: {first.detail}"
 
 

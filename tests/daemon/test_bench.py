@@ -51,5 +51,5 @@ def test_where_nothing_can_run_it_says_why_and_leaves_nothing(node: Program) -> 
     node.ask("/v1/workers/n", {"slots": 0}, method="PATCH")
     found = bench(node, "--within", "2s")
     assert (found.returncode, found.stdout) == (ExitStatus.UNAVAILABLE, "")
-    assert found.stderr == "quvatlh: 1 task not done within 2 s: all workers that may have it are full\n"
+    assert found.stderr == "quvatlh: 1 task not done within 2 s: no worker may have it; n: needs 1 slot, it has 0\n"
     assert left(node) == ([], [])

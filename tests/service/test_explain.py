@@ -130,6 +130,19 @@ async def test_what_stays_is_named_before_what_goes_away_by_itself(tmp_path: Pat
         assert (told["reason"], told["text"]) == ("no_worker", "there is no worker that takes tasks")
 
 
+async def test_more_slots_than_any_worker_has_are_no_matter_of_time(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=2) as (master, follower, _):
+        await master.working()
+        await follower.working()
+        task = await master.add(slots=3, tags=["worker=n1"])
+        told = await why(master, task)
+        assert (told["reason"], told["eta"]) == ("unplaceable", None)
+        assert told["text"] == "no worker may have it; n1: needs 3 slots, it has 2"
+        assert by_worker(told)["n1"] == ("slots", "needs 3 slots, it has 2")
+        await master.pool.patch_worker(asked(), "n1", {"slots": 3})
+        await master.until_state(task, "running")
+
+
 async def test_times_are_told_and_waited_for(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
