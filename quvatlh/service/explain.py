@@ -21,7 +21,7 @@ from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
 from quvatlh.service import asks
 from quvatlh.service.forecast import UNTIL_A_TIME, Standing
 from quvatlh.service.offers import Book
-from quvatlh.service.placing import unfit
+from quvatlh.service.placing import is_large_enough, unfit
 from quvatlh.service.pool import Call, Json
 from quvatlh.service.presence import Presence
 from quvatlh.service.reads import Reads, is_seen
@@ -165,8 +165,7 @@ def _workers(
 
 
 def _too_small(workers: Sequence[WorkerView], needs: int) -> frozenset[str]:
-    """Who has fewer slots than it needs, however many of them are free. A pull worker has what it asks to be filled."""
-    return frozenset(view.name for view in workers if view.facts.role != "pull" and needs > view.facts.slots)
+    return frozenset(view.name for view in workers if not is_large_enough(view, needs))
 
 
 def _verdict(
@@ -209,9 +208,11 @@ def _offered(facts: ExplainFacts, room: int) -> tuple[str, str]:
 def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]:
     needs, settings = facts.task.row.slots, facts.queue.settings
     free = worker.facts.slots - worker.slots_taken
+    if worker.facts.slots == 0:
+        return "slots", "it has no slots, so that it takes nothing"
     if needs > worker.facts.slots:
-        return "slots", f"needs {needs} slot{'' if needs == 1 else 's'}, it has {worker.facts.slots}"
-    if needs > max(0, free) or worker.facts.slots == 0:
+        return "slots", f"needs {needs} slots, it has {worker.facts.slots}"
+    if needs > max(0, free):
         return "slots", f"needs {needs}, of {worker.facts.slots} are {max(0, free)} free"
     if settings.limit_per_worker is not None and busy >= settings.limit_per_worker:
         return "slots", f"queue {facts.queue.name} has {busy} here, as many as a worker may have"

@@ -58,6 +58,11 @@ def _unplaced(name: str, shape: Shape, up: Container[str]) -> Unfit | None:
     return None
 
 
+def is_large_enough(worker: WorkerView, needs: int) -> bool:
+    """Whether it has so many slots at all, free or not. A pull worker has the room that it asks to be filled."""
+    return worker.facts.role == "pull" or 0 < worker.facts.slots >= needs
+
+
 def tags_of(worker: WorkerView) -> tuple[str, ...]:
     """Those that every worker has, too."""
     return (*worker.facts.tags, f"worker={worker.name}", f"node={worker.facts.node}")

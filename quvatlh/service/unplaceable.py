@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from quvatlh.core import market, queries
 from quvatlh.core.books import Shape
 from quvatlh.core.views import QueueView, WorkerView
-from quvatlh.service.placing import matches, tags_of, unfit
+from quvatlh.service.placing import is_large_enough, matches, tags_of, unfit
 from quvatlh.service.pool import Json
 
 LANES_MAX: Final = 200
@@ -87,7 +87,7 @@ def lacking(shape: Shape, queue: QueueView, up: Sequence[WorkerView]) -> Lack | 
     names = frozenset(view.name for view in up)
     found = [unfit(view, shape, queue.name, queue.settings.workers, names) for view in up]
     fit = [view for view, no in zip(up, found, strict=True) if no is None]
-    if any(_is_large_enough(view, shape) for view in fit):
+    if any(is_large_enough(view, shape.slots) for view in fit):
         return None
     if fit:
         return Lack("slots", str(shape.slots))
@@ -111,8 +111,3 @@ def record(waits: Waits) -> Json:
         lacks = [{"what": lack.what, "value": lack.value, "count": n} for lack, n in waits.lacks.most_common(TOLD_MAX)]
         told = {"count": waits.lacks.total(), "at_least": waits.has_lines, "lacks": lacks}
     return {"unplaceable": told, "oldest_placeable_at_ms": waits.oldest}
-
-
-def _is_large_enough(worker: WorkerView, shape: Shape) -> bool:
-    """A pull worker has the room that it asks to be filled."""
-    return worker.facts.role == "pull" or 0 < worker.facts.slots >= shape.slots

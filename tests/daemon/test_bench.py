@@ -51,5 +51,8 @@ def test_where_nothing_can_run_it_says_why_and_leaves_nothing(node: Program) -> 
     node.ask("/v1/workers/n", {"slots": 0}, method="PATCH")
     found = bench(node, "--within", "2s")
     assert (found.returncode, found.stdout) == (ExitStatus.UNAVAILABLE, "")
-    assert found.stderr == "quvatlh: 1 task not done within 2 s: no worker may have it; n: needs 1 slot, it has 0\n"
+    assert (
+        found.stderr
+        == "quvatlh: 1 task not done within 2 s: no worker may have it; n: it has no slots, so that it takes nothing\n"
+    )
     assert left(node) == ([], [])
