@@ -88,10 +88,11 @@ function progress(actions) {
   return h("div", { class: "card wide" }, bar(percent ?? 0, 100, percent === undefined || percent === null ? "" : `${percent} %`), text ? h("p", {}, own(text)) : null);
 }
 
-/** Only where it is wide enough to be told apart. */
-function range({ low, high }) {
-  const [from, to] = [low, high].map((each) => (each ? ago(each) : ""));
-  return from && from !== to ? h("span", { class: "dim" }, ` (${from} to ${to})`) : null;
+/** Only where it is wider than what a free slot takes, and than one looks at from afar. */
+function range({ at, low, high }) {
+  const isWide = time(high) - time(low) > Math.max(1000, Math.abs(time(at) - Date.now()) / 20);
+  const [from, to] = [low, high].map((each) => ago(each));
+  return isWide && from !== to ? h("span", { class: "dim" }, ` (${from} to ${to})`) : null;
 }
 
 function explain(told) {
