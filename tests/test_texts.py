@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 from tests.conftest import APART
@@ -24,8 +25,8 @@ def test_ci_can_be_run() -> None:
 
 def test_every_dependency_has_its_reason_above_it() -> None:
     lines = (ROOT / "pyproject.toml").read_text().splitlines()
-    dependencies = tomllib.loads("\n".join(lines))["project"]["dependencies"]
-    for dependency in dependencies:
+    project = tomllib.loads("\n".join(lines))["project"]
+    for dependency in chain(project["dependencies"], *project["optional-dependencies"].values()):
         place = lines.index(f'    "{dependency}",')
         assert lines[place - 1].startswith("    # ")
 
