@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from aiohttp import web
@@ -13,6 +13,7 @@ from quvatlh.api.exchange import JSON, LUA, Exchange
 from quvatlh.api.params import CURSOR, LIMIT, LIMIT_DEFAULT, Param
 from quvatlh.api.tasks import ID, TASK
 from quvatlh.api.views import task_id
+from quvatlh.config import kinds
 from quvatlh.core.owned import OwnedBy, OwnedFilter
 from quvatlh.service.pool import Json, Rejected
 
@@ -32,10 +33,19 @@ OWNED_PARAMS: Final[Mapping[str, Param]] = {
 }
 ENVIRONMENT_PARAM: Final = {"environment": Param(NAME, about="else all of them")}
 
+
+def _further(judge: Callable[[object], str]) -> Kind:
+    """A name that the configuration, too, would take."""
+    return Kind(
+        lambda given: judge(NAME.check(given)),
+        {**NAME.schema, "pattern": r"^[^!\u0000-\u001f\u007f/][^\u0000-\u001f\u007f/]*$"},
+    )
+
+
 _WORKER: Final = object_of(
     {
-        "tags": Field(list_of(NAME)),
-        "queues": Field(list_of(NAME)),
+        "tags": Field(list_of(_further(kinds.tag))),
+        "queues": Field(list_of(_further(kinds.pattern))),
         "slots": Field(integer(0, SLOTS_MAX)),
     }
 )

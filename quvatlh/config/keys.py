@@ -33,7 +33,7 @@ KEYS: Mapping[str, kinds.Kind] = MappingProxyType(
         "http.insecure": kinds.boolean,
         "worker.slots": kinds.count,
         "worker.tags": kinds.tags,
-        "worker.queues": kinds.names,
+        "worker.queues": kinds.patterns,
         "worker.drain_ms": kinds.milliseconds,
         "worker.executor": kinds.choice(*get_args(Isolation)),
         "worker.app": environments.module,

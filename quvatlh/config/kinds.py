@@ -101,22 +101,35 @@ def _url(given: object) -> str:
 
 
 def names(given: object) -> tuple[str, ...]:
-    """A list, or text with commas: of patterns of queues, or hosts."""
+    """A list, or text with commas: of hosts."""
     return _each(given, name, "names")
 
 
 def tags(given: object) -> tuple[str, ...]:
     """A list, or text with commas: of words, and of words with values."""
-    return _each(given, _tag, "tags")
+    return _each(given, tag, "tags")
 
 
-def _tag(given: object) -> str:
+def tag(given: object) -> str:
     value = name(given)
     if value.startswith("!"):
         raise ValueError(f"must not begin with '!', by which tasks say what they do not want, not {value}")
     word, sign, rest = value.partition("=")
     if not word.strip() or word != word.strip() or (sign and (not rest.strip() or rest[0] in "= ")):
         raise ValueError(f"must be a tag such as gpu or zone=eu-1, not {value}")
+    return value
+
+
+def patterns(given: object) -> tuple[str, ...]:
+    """A list, or text with commas: of queues that a worker takes from."""
+    return _each(given, pattern, "names")
+
+
+def pattern(given: object) -> str:
+    """Without exclusion: what is meant as one would match no queue."""
+    value = name(given)
+    if value.startswith("!"):
+        raise ValueError(f"must not begin with '!': only what is taken is named, not {value}")
     return value
 
 

@@ -234,6 +234,7 @@ LISTS = [
     ("worker.tags", "zone =eu", "must be a tag such as gpu or zone=eu-1, not zone =eu"),
     ("worker.tags", "a,!b", "item 2: must not begin with '!', by which tasks say what they do not want, not !b"),
     ("worker.queues", "mail,", "item 2: must not be empty"),
+    ("worker.queues", "a,!b", "item 2: must not begin with '!': only what is taken is named, not !b"),
     ("worker.queues", "a/b", "must not hold '/'"),
     ("http.hosts", ",", "item 1: must not be empty; item 2: must not be empty"),
     ("notify.allow", "10.0.0.0/8,,", "item 2: must not be empty; item 3: must not be empty"),
