@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 
+from quvatlh.ports import Entry
 from tests.sim.judge import Judge, Violation
+from tests.sim.registers.judge import RegisterJudge
 
 
 def box(name: str, cluster: str) -> Any:
@@ -45,3 +48,28 @@ def test_a_cluster_that_one_disk_alone_knew_of_and_that_was_lost_with_it_is_none
     judge.opened(two)
     one.log.membership.cluster = "d"
     judge.opened(one)
+
+
+def applied(judge: RegisterJudge, request: str, result: object) -> None:
+    entry = Entry(index=1, term=1, time_ms=1, items=(msgpack.packb([request, "write", "r", 1]),))
+    judge._first_applied(box("n1", "c"), entry, [result])
+
+
+def test_what_is_answered_must_have_been_applied_by_then_and_so() -> None:
+    judge = RegisterJudge()
+    with pytest.raises(Violation, match="one was answered True, applied was None"):
+        judge.acknowledge("one", True)
+    applied(judge, "one", True)
+    judge.acknowledge("one", True)
+    with pytest.raises(Violation, match="one was answered False, applied was True"):
+        judge.acknowledge("one", False)
+
+
+def test_what_is_refused_is_applied_neither_before_nor_after() -> None:
+    judge = RegisterJudge()
+    applied(judge, "one", True)
+    with pytest.raises(Violation, match="one was refused as certainly not done, and had been applied"):
+        judge.refuse("one")
+    judge.refuse("two")
+    with pytest.raises(Violation, match="two was refused as certainly not done, and is applied at 1"):
+        applied(judge, "two", True)

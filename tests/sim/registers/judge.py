@@ -20,16 +20,29 @@ class RegisterJudge(Judge):
         """request -> result, of every write that was answered."""
         self.refused: set[str] = set()
         """Requests of which it was said that they certainly did nothing."""
-        self.requests_applied: set[str] = set()
+        self.done: dict[str, Any] = {}
+        """request -> result, of every write that was applied: what is in the canon stays in it."""
 
-    def _first_applied(self, _box: AnyBox, entry: Entry, _results: Sequence[object]) -> None:
-        for item in entry.items:
-            self.requests_applied.add(msgpack.unpackb(item)[0])
+    def _first_applied(self, _box: AnyBox, entry: Entry, results: Sequence[object]) -> None:
+        for item, result in zip(entry.items, results, strict=True):
+            request = msgpack.unpackb(item)[0]
+            if request in self.refused:
+                raise Violation(f"{request} was refused as certainly not done, and is applied at {entry.index}")
+            self.done.setdefault(request, result)
+
+    def acknowledge(self, request: str, result: Any) -> None:
+        """At that moment, what is answered must have been applied."""
+        if request not in self.done or self.done[request] != result:
+            raise Violation(f"{request} was answered {result}, applied was {self.done.get(request)}")
+        self.acked[request] = result
+
+    def refuse(self, request: str) -> None:
+        if request in self.done:
+            raise Violation(f"{request} was refused as certainly not done, and had been applied")
+        self.refused.add(request)
 
     def finish(self, members: Sequence[RegisterBox]) -> None:
-        """All is healed and has settled: nothing acknowledged is missing anywhere, nothing refused is there."""
-        for request in self.refused & self.requests_applied:
-            raise Violation(f"{request} was refused as certainly not done, and was applied")
+        """All is healed and has settled: nothing acknowledged is missing anywhere."""
         for box in members:
             assert box.machine is not None
             state = box.machine.state

@@ -80,13 +80,13 @@ class RegisterRun(Run[RegisterBox]):
         try:
             _, result = await self.within(box, box.write("write", item, deadline), deadline)
         except Unavailable:
-            self.judge.refused.add(request)
+            self.judge.refuse(request)
             self.history.failed(op)
         except Unknown:
             self.unknown += 1
             self.history.unknown(op)
         else:
-            self.judge.acked[request] = result
+            self.judge.acknowledge(request, result)
             self.nemesis.acknowledged()
             self.history.done(op, result, self.loop.now_s)
 
