@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from quvatlh import ports
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
 from quvatlh.ports import ActionFinished, OutputChunk
@@ -359,6 +360,25 @@ async def test_a_backup_is_streamed_and_leaves_nothing(tmp_path: Path) -> None:
         backup = await stand.pool.backup(asked())
         assert (await text(backup.chunks)).startswith(b"SQLite format 3")
         assert not list(tmp_path.glob("backup-*"))
+
+
+async def test_a_backup_that_nobody_reads_leaves_nothing_either(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        backup = await stand.pool.backup(asked())
+        assert not list(tmp_path.glob("*backup-*"))
+        await backup.chunks.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_backup_without_room_is_a_problem_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with one(tmp_path, slots=0) as stand:
+
+        async def backup(_path: str) -> int:
+            raise ports.Unavailable("no room", "disk_full")
+
+        monkeypatch.setattr(stand.log, "backup", backup)
+        with pytest.raises(Unavailable) as caught:
+            await stand.pool.backup(asked())
+        assert (caught.value.code, caught.value.status) == ("disk_full", 503)
 
 
 async def test_while_the_state_is_replaced_reads_are_unavailable_and_nothing_breaks(tmp_path: Path) -> None:
