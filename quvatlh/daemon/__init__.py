@@ -25,6 +25,7 @@ from quvatlh.daemon.parts import (
     RunningLog,
     StartRefused,
     check_token,
+    copies_of,
     data_dir_of,
     environments_of,
     executor_of,
@@ -212,7 +213,7 @@ async def running_log(
             log = RaftLog(
                 data,
                 machines,
-                World(disk, network, clock, entropy, *lanes),
+                World(disk, network, clock, entropy, *lanes, lambda: copies_of(config)),
                 settings,
                 options(name),
                 note=logs.noter("quvatlh.raft"),

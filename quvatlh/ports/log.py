@@ -145,7 +145,8 @@ class Machine(Protocol):
         ...
 
     def copy_to(self, path: str) -> int:
-        """Write a copy of the state, synced, to `path` (a file that does not exist); the index read inside it. On another thread."""
+        """Write a copy of the state, synced, to `path` (a file that does not exist); the index read inside it. On another
+        thread. OSError where it cannot be written; nothing of it is left then."""
         ...
 
     def close(self) -> None:
@@ -234,7 +235,8 @@ class Log(Protocol):
         ...
 
     async def backup(self, path: str) -> int:
-        """Write a snapshot (state and manifest) to a new file; its index."""
+        """Write a snapshot (state and manifest) to a new file; its index. Unavailable(disk_full) where it has no room. Given
+        up or failed, it leaves nothing of the file."""
         ...
 
     async def stop(self) -> None:

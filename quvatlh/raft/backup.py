@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MAGIC = b"QVATLHBK"
 _HEAD = struct.Struct("<8sI")
 _DIGEST_BYTES = 32
+_PARTIAL = ".partial"
 
 
 class BackupDamaged(Exception):
@@ -41,7 +42,7 @@ def write(source: Source, path: str, disk: Disk, settings: Settings) -> None:
     size = disk.size(source.path)
     opening = msgpack.packb(manifest(source.base, size))
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    partial = f"{path}.partial"
+    partial = f"{path}{_PARTIAL}"
     disk.remove(partial)
     file = disk.create(partial)
 
@@ -55,10 +56,19 @@ def write(source: Source, path: str, disk: Disk, settings: Settings) -> None:
             put(disk.read(source.path, offset, settings.snapshot_chunk_bytes))
         file.write(digest.digest())
         file.sync()
+        disk.rename(partial, path)
+        disk.sync_dir(path.rpartition("/")[0] or ".")
+    except BaseException:
+        remove(path, disk)
+        raise
     finally:
         file.close()
-    disk.rename(partial, path)
-    disk.sync_dir(path.rpartition("/")[0] or ".")
+
+
+def remove(path: str, disk: Disk) -> None:
+    """Whatever there is of it."""
+    for name in (f"{path}{_PARTIAL}", path):
+        disk.remove(name)
 
 
 def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Settings) -> int:
