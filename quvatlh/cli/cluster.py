@@ -53,7 +53,7 @@ def add(session: Session, node_id: str, address: str, *, name: str | None, http:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @speaks_http
 def remove(session: Session, node_id: str, *, yes: bool) -> None:
-    """Remove a node for good: its data directory cannot come back."""
+    """Remove a node for good: its data directory cannot come back. A master hands over first."""
     question = f"Remove {node_id}? It can come back only as a new node, with an empty data directory."
     if session.around.asks and not yes and not click.confirm(question, err=True):
         say("nothing was changed")

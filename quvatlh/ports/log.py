@@ -226,7 +226,8 @@ class Log(Protocol):
         ...
 
     async def remove_member(self, node_id: str, *, deadline: float) -> Membership:
-        """Only on the master; a master that is to go hands over first (Refused) and the next one removes it."""
+        """Only on the master; a master that is to go hands over first (Refused) and the next one removes it. Whoever is
+        removed hears no more of the log, and may not see that it was."""
         ...
 
     async def transfer(self, to: str | None = None, *, deadline: float) -> str:

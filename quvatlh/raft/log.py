@@ -173,6 +173,7 @@ class RaftLog(Peering):
         except Unavailable:
             engine.give_up()
             raise Unknown(f"{target} did not take over in time") from None
+        self._note("handed over", to=target, term=engine.term())
         return str(engine.leader_id())
 
     async def backup(self, path: str) -> int:
