@@ -19,6 +19,7 @@ from quvatlh.client import Client
 from quvatlh.client import Options as ClientOptions
 from quvatlh.client.line import Dialer
 from quvatlh.config import Config, address
+from quvatlh.core.schema import refuse_newer
 from quvatlh.daemon.parts import (
     CODEC,
     DEFAULTS,
@@ -183,7 +184,7 @@ def restore(config: Config, path: str) -> int:
         data = data_dir_of(config, disk)
         stack.callback(data.close)
         own = Member(data.node_id, kept_name(config, data, disk), config.peer.advertised, config.http.advertised)
-        return backup.restore(path, data, own, disk, DEFAULTS)
+        return backup.restore(path, data, own, disk, DEFAULTS, lambda state: refuse_newer(state, path))
 
 
 @contextlib.asynccontextmanager

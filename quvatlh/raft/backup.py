@@ -19,6 +19,8 @@ from quvatlh.raft.journal import Journal
 from quvatlh.raft.snapshot import Source, base_of, manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quvatlh.raft.datadir import DataDir
     from quvatlh.raft.disk import Disk
     from quvatlh.raft.settings import Settings
@@ -71,8 +73,18 @@ def remove(path: str, disk: Disk) -> None:
         disk.remove(name)
 
 
-def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Settings) -> int:
-    """Make of the backup the first generation of an empty data directory, in a cluster of its own; the index it goes on from."""
+def restore(
+    path: str,
+    data: DataDir,
+    own: Member,
+    disk: Disk,
+    settings: Settings,
+    check: Callable[[str], None] = lambda _state: None,
+) -> int:
+    """Make of the backup the first generation of an empty data directory, in a cluster of its own; the index it goes on from.
+
+    `check` raises what the state file in it is refused for; the directory is as it was then.
+    """
     if not data.is_empty:
         raise NotEmpty(f"the data directory {data.path} holds a log already: restore into an empty one")
     head = disk.read(path, 0, _HEAD.size)
@@ -100,6 +112,11 @@ def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Setting
     if disk.read(path, begin + size) != digest.digest():
         disk.remove(generation)
         raise BackupDamaged(f"{path} is damaged: its digest does not match")
+    try:
+        check(f"{generation}/{STATE_FILE}")
+    except BaseException:
+        disk.remove(generation)
+        raise
     membership = entries.pack_membership(founding.found_alone(own))
     Journal.create(disk, f"{generation}/log", replace(base, membership=membership))
     data.publish(generation)
