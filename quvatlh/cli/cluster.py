@@ -89,7 +89,7 @@ def _print_cluster(session: Session, found: Json) -> None:
     master = found.get("master")
     leads = f"master {plain(master)}" if master else click.style("no master", fg="red")
     click.echo(f"{leads}, term {found['term']}, log index {found['index']:,}, as node {plain(found['node'])} sees it")
-    for line in time_lines(found.get("clock")):
+    for line in (*time_lines(found.get("clock")), *filter(None, [found.get("warning")])):
         click.secho(line, fg="yellow")
     heads: list[str] = ["NODE", "STATE", "LAG", "LOG", "SNAPSHOT", "ID", "PEER", "HTTP"]
     rows = [_row(node, master) for node in found["nodes"]]

@@ -79,6 +79,21 @@ class Membership:
     def majority(self) -> int:
         return len(self.voters) // 2 + 1
 
+    @property
+    def warning(self) -> str | None:
+        return voters_warning(len(self.voters))
+
+
+def voters_warning(count: int) -> str | None:
+    """What a person should know of so many voters; None where there is nothing."""
+    if count % 2:
+        return None
+    losses = (count - 1) // 2
+    return (
+        f"{count} voters, an even number: they work, and bear the loss of {losses or 'none'}, as {count - 1} would; "
+        "add a node, or remove one"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -267,7 +267,9 @@ class Running:
         self.wake()
 
     def members_changed(self, membership: Membership) -> None:
-        self._last_membership = membership
+        before, self._last_membership = self._last_membership, membership
+        if membership.warning and (before is None or len(before.voters) != len(membership.voters)):
+            self._note("even number of voters", warning=membership.warning)
         self._dial(membership)
 
     def note(self, event: str, **facts: object) -> None:

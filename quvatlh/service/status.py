@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from quvatlh import ports
@@ -117,11 +117,17 @@ class Status:
             found.append(Metric("tasks", "gauge", "Tasks by state", [({"state": state}, n) for state, n in rows]))
         return found
 
-    async def cluster(self, call: Call) -> Json:
+    async def cluster(self, call: Call, *, without: str | None = None) -> Json:
+        """`without` a member that was removed: if it was this node, it is told of it later than who wished it."""
         views = await self._reads.read(call, queries.workers)
         own = (view.facts.facts.get("node_id") for view in views if view.state == "lost" and view.facts.role == "node")
         lost = {node_id for node_id in own if isinstance(node_id, str)}
         role, membership = self._log.role, self._log.membership
+        if membership is not None and without is not None:
+            voters, learners = (
+                tuple(each for each in some if each.id != without) for some in (membership.voters, membership.learners)
+            )
+            membership = replace(membership, voters=voters, learners=learners)
         progress = self._facts.progress()
         index = self._log.applied_index
         members = () if membership is None else (*membership.voters, *membership.learners)
@@ -144,6 +150,7 @@ class Status:
             "node": self._name,
             "nodes": nodes,
             "clock": await self._time(),
+            "warning": None if membership is None else membership.warning,
         }
 
     async def _time(self) -> Json:

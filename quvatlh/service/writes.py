@@ -125,9 +125,7 @@ class Writes:
         except Unknown as error:
             text = f"{error.detail}; look whether node {member_id} is still a member, and if it is, ask again"
             raise Unknown(text) from error
-        found = await self._status.cluster(call)
-        # Who was removed is not told so before this answer.
-        return found | {"nodes": [node for node in found["nodes"] if node["id"] != member_id]}
+        return await self._status.cluster(call, without=member_id)
 
     async def write(self, call: Call, wish: asks.Wish, deadline_s: float | None = None) -> Written:
         request = self._door.request_id() if call.key is None else _request(call.key)

@@ -14,7 +14,7 @@ import pytest
 from quvatlh import ports
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
-from quvatlh.ports import ActionFinished, OutputChunk
+from quvatlh.ports import ActionFinished, Member, OutputChunk
 from quvatlh.service import tails
 from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
@@ -397,3 +397,15 @@ async def test_while_the_state_is_replaced_reads_are_unavailable_and_nothing_bre
         assert stand.pool.metrics()
         stand.state._machine = machine
         assert await stand.state_of(task) == "pending"
+
+
+async def test_an_even_number_of_voters_is_warned_about(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        told = "2 voters, an even number: they work, and bear the loss of none, as 1 would; add a node, or remove one"
+        assert [(await stand.pool.cluster(asked()))["warning"] for stand in (master, follower)] == [told, told]
+        master.log.found(*(Member(name, name, f"{name}:1") for name in ("n1", "n2", "n3", "n4")))
+        assert (
+            "4 voters, an even number: they work, and bear the loss of 1, as 3 would"
+            in (await master.pool.cluster(asked()))["warning"]
+        )
+        assert (await master.pool.remove_member(asked(), "n4"))["warning"] is None
