@@ -292,6 +292,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
             "node": _TEXT,
             "nodes": {"type": "array", "items": _answer(_NODE | {"lag": {}} | _OWN)},
             "clock": _answer({"at": _TIME, "behind": _TEXT, "jumped": _JUMP}),
+            "warning": {"type": ["string", "null"]},
         }
     ),
     "Token": _answer(_TOKEN, ("name", "role", "queues", "groups")),

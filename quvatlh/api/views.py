@@ -157,14 +157,14 @@ async def _send(
     size_bytes: int | None = None,
 ) -> web.StreamResponse:
     """Piece by piece, as fast as the client takes them. What fails in the middle ends the connection."""
-    response = await exchange.start(content_type, headers, size_bytes)
     try:
-        async for chunk in chunks:
-            await response.write(chunk)
-        await response.write_eof()
-        return response
-    except BrokeOff:
-        exchange.cut_off()
+        response = await exchange.start(content_type, headers, size_bytes)
+        try:
+            async for chunk in chunks:
+                await response.write(chunk)
+            await response.write_eof()
+        except BrokeOff:
+            exchange.cut_off()
         return response
     finally:
         close = getattr(chunks, "aclose", None)

@@ -53,7 +53,7 @@ def add(session: Session, node_id: str, address: str, *, name: str | None, http:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @speaks_http
 def remove(session: Session, node_id: str, *, yes: bool) -> None:
-    """Remove a node for good: its data directory cannot come back."""
+    """Remove a node for good: its data directory cannot come back. A master hands over first."""
     question = f"Remove {node_id}? It can come back only as a new node, with an empty data directory."
     if session.around.asks and not yes and not click.confirm(question, err=True):
         say("nothing was changed")
@@ -89,7 +89,7 @@ def _print_cluster(session: Session, found: Json) -> None:
     master = found.get("master")
     leads = f"master {plain(master)}" if master else click.style("no master", fg="red")
     click.echo(f"{leads}, term {found['term']}, log index {found['index']:,}, as node {plain(found['node'])} sees it")
-    for line in time_lines(found.get("clock")):
+    for line in (*time_lines(found.get("clock")), *filter(None, [found.get("warning")])):
         click.secho(line, fg="yellow")
     heads: list[str] = ["NODE", "STATE", "LAG", "LOG", "SNAPSHOT", "ID", "PEER", "HTTP"]
     rows = [_row(node, master) for node in found["nodes"]]

@@ -77,7 +77,8 @@ class HttpConfig:
     listen: str = HTTP_LISTEN
     """host:port of the interface for people and programs. Port 0 takes any free one."""
     advertise: str | None = None
-    """host:port told to the other nodes and their clients. None: `listen`."""
+    """host:port told to the other nodes and their clients. None: `listen`. Needed in a cluster where that is no address to
+    dial, such as 0.0.0.0."""
     hosts: tuple[str, ...] = ()
     """Names under which this node is reached beside its addresses; a request that names another host is refused."""
     tls: HttpTlsConfig | None = None

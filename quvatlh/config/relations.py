@@ -22,6 +22,7 @@ _RELOAD = frozenset({"worker.reload", "worker.app"})
 def broken(config: Config) -> Iterator[Broken]:
     yield from _secret(config.peer)
     yield from _reachable(config.peer)
+    yield from _http_reachable(config)
     yield from _open(config.peer)
     yield from _http_open(config.http)
     yield from _role(config)
@@ -40,6 +41,15 @@ def _reachable(peer: PeerConfig) -> Iterator[Broken]:
     if peer.peers and peer.advertise is None and address.is_wildcard(host):
         text = f"must be given: other nodes cannot dial {peer.listen}"
         yield Broken(Fault("peer.advertise", text), frozenset({"peer.advertise"}))
+
+
+def _http_reachable(config: Config) -> Iterator[Broken]:
+    """The membership tells every node and its clients where this one answers."""
+    http, path = config.http, "http.advertise"
+    host, _ = address.parse(http.advertised)
+    if config.peer.peers and address.is_wildcard(host):
+        text = f"must be given with peers, as an address to dial: nobody can dial {http.advertised}"
+        yield Broken(Fault(path, text), frozenset({path, "http.listen", "peer.peers"}))
 
 
 def _open(peer: PeerConfig) -> Iterator[Broken]:

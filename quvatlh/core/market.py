@@ -180,6 +180,22 @@ def chores_due(db: sqlite3.Connection, now_ms: int) -> list[c.AnyCommand]:
     return [*found, *(c.Forget(name) for name in _forgettable(db, now_ms))]
 
 
+SWEPT: Final = ("request", "tombstone", "task")
+"""Serials of what brings rows to the tables that Sweep walks: unique keys and tags of fair queueing come with tasks."""
+
+
+def came(db: sqlite3.Connection, before: dict[str, int]) -> int:
+    """Rows that one of those tables has got at most since then; `before` becomes now. Of tasks they are none while one
+    piece holds all of what they bring."""
+    now = dict(db.execute("SELECT name, n FROM serial WHERE name IN (?, ?, ?)", SWEPT).fetchall())
+    grown = {name: n - before.get(name, n) for name, n in now.items()}
+    before.update(now)
+    sql = "SELECT EXISTS (SELECT 1 FROM unique_key LIMIT 1 OFFSET ?1) OR EXISTS (SELECT 1 FROM turn LIMIT 1 OFFSET ?1)"
+    if grown.get("task") and not db.execute(sql, (limits.BATCH_MAX,)).fetchone()[0]:
+        grown["task"] = 0
+    return max(grown.values(), default=0)
+
+
 def _forgettable(db: sqlite3.Connection, now_ms: int) -> list[str]:
     """Queues with finished tasks that are too many, too old, or past a keep of their own."""
     sql = "SELECT a, b, n, settings FROM tally JOIN queue ON queue.name = a WHERE scope = 'kept' ORDER BY a, b"

@@ -16,9 +16,13 @@ An ended action has a row in `action` only when there is more to say than its ta
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
+from urllib.parse import quote
+
+from quvatlh.core.statefile import StateRefused
 
 SCHEMA_VERSION: Final = 2
 
@@ -254,8 +258,14 @@ with a fixture of the version before it (tests/core/fixtures)."""
 assert len(MIGRATIONS) == SCHEMA_VERSION - 1
 
 
-class SchemaTooNew(Exception):
-    """A newer version has written these tables: start that one, or a newer one."""
+class SchemaTooNew(StateRefused):
+    """A newer version has written these tables."""
+
+    def __init__(self, path: str, version: int, newest: int) -> None:
+        super().__init__(
+            f"the tables in {path} have version {version}, this program knows up to {newest}: "
+            "start the version that wrote them, or a newer one."
+        )
 
 
 def migrate(db: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> int:
@@ -263,7 +273,8 @@ def migrate(db: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS
     version = int(db.execute("SELECT version FROM schema_version").fetchone()[0])
     newest = len(migrations) + 1
     if version > newest:
-        raise SchemaTooNew(f"the tables have version {version}, this program knows up to {newest}")
+        path = str(db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0])
+        raise SchemaTooNew(path, version, newest)
     if version == newest:
         return version
     db.execute("BEGIN IMMEDIATE")
@@ -276,3 +287,15 @@ def migrate(db: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS
         raise
     db.execute("COMMIT")
     return version
+
+
+def refuse_newer(path: str, name: str) -> None:
+    """SchemaTooNew, as of the file `name`, if the tables at `path`, where nothing writes, are of a newer version. The file is
+    as it was; what else is wrong with it, its opening says."""
+    with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as db:
+        try:
+            version = int(db.execute("SELECT version FROM schema_version").fetchone()[0])
+        except sqlite3.DatabaseError:
+            return
+    if version > SCHEMA_VERSION:
+        raise SchemaTooNew(name, version, SCHEMA_VERSION)

@@ -11,6 +11,7 @@ through SQLite: closing a plain file descriptor of it would drop the process's l
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -148,7 +149,10 @@ class StateFile:
             return index
 
     def copy_to(self, path: str) -> int:
-        """Write the state as of now to a new file, whole, synced and without a write-ahead file; the index inside it."""
+        """Write the state as of now to a new file, whole, synced and without a write-ahead file; the index inside it.
+
+        OSError where it cannot be written, and then there is nothing of it.
+        """
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             with (
@@ -163,9 +167,12 @@ class StateFile:
                 index = _applied_index(copy)
             _sync(path)
             _sync_directory(path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
+        except BaseException as error:
+            for name in (path, f"{path}-journal", f"{path}-wal"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(name)
+            if isinstance(error, sqlite3.OperationalError):
+                raise _copy_failed(error, path) from error
             raise
         return index
 
@@ -239,6 +246,13 @@ def _damage_named(path: str) -> Iterator[None]:
         if error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             raise StateCorrupt(path, str(error)) from error
         raise
+
+
+def _copy_failed(error: sqlite3.OperationalError, path: str) -> OSError:
+    """SQLite's word for it, as any other file would say it: what goes wrong beside the state is no harm to the state."""
+    is_full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+    number = errno.ENOSPC if is_full else errno.EIO
+    return OSError(number, os.strerror(number) if is_full else str(error), path)
 
 
 def _checkpoint_pass(db: sqlite3.Connection, mode: str) -> bool:

@@ -19,12 +19,14 @@ from quvatlh.client import Client
 from quvatlh.client import Options as ClientOptions
 from quvatlh.client.line import Dialer
 from quvatlh.config import Config, address
+from quvatlh.core.schema import refuse_newer
 from quvatlh.daemon.parts import (
     CODEC,
     DEFAULTS,
     RunningLog,
     StartRefused,
     check_token,
+    copies_of,
     data_dir_of,
     environments_of,
     executor_of,
@@ -182,7 +184,7 @@ def restore(config: Config, path: str) -> int:
         data = data_dir_of(config, disk)
         stack.callback(data.close)
         own = Member(data.node_id, kept_name(config, data, disk), config.peer.advertised, config.http.advertised)
-        return backup.restore(path, data, own, disk, DEFAULTS)
+        return backup.restore(path, data, own, disk, DEFAULTS, lambda state: refuse_newer(state, path))
 
 
 @contextlib.asynccontextmanager
@@ -212,7 +214,7 @@ async def running_log(
             log = RaftLog(
                 data,
                 machines,
-                World(disk, network, clock, entropy, *lanes),
+                World(disk, network, clock, entropy, *lanes, lambda: copies_of(config)),
                 settings,
                 options(name),
                 note=logs.noter("quvatlh.raft"),

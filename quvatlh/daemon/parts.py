@@ -42,6 +42,7 @@ from quvatlh.runner.hatch import ExecutorSettings
 from quvatlh.runner.settings import RunnerSettings
 from quvatlh.service.node import Node, Options
 from quvatlh.service.node import World as NodeWorld
+from quvatlh.service.reserve import reserve_of
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts
 from quvatlh.service.tokens import TokenMissing, TokenUnusable, given_token, own_token
@@ -133,12 +134,20 @@ def machine_of(config: Config) -> RealHost:
     )
 
 
+def room_of(config: Config) -> tuple[int, int]:
+    """Free and total bytes of the disk with the data directory."""
+    usage = shutil.disk_usage(config.node.data)
+    return usage.free, usage.total
+
+
+def copies_of(config: Config) -> int:
+    """Bytes that copies of the state may take on it."""
+    free, total = room_of(config)
+    return free - reserve_of(total)
+
+
 def node_of(config: Config, running: RunningLog, state: State, craft: Craft, known: Facts, token: str) -> Node:
     data, worker, log = config.node.data, config.worker, running.log
-
-    def room() -> tuple[int, int]:
-        usage = shutil.disk_usage(data)
-        return usage.free, usage.total
 
     own = facts_of(config, running.name, known)
     options = Options(
@@ -164,7 +173,7 @@ def node_of(config: Config, running: RunningLog, state: State, craft: Craft, kno
     )
     note = logs.noter("quvatlh.worker")
     world = NodeWorld(
-        log, log, craft.executor, craft.judge, craft.clock, craft.entropy, room, facts, craft.load, note,
+        log, log, craft.executor, craft.judge, craft.clock, craft.entropy, lambda: room_of(config), facts, craft.load, note,
         sender=craft.sender,
     )  # fmt: skip
     return Node(options, world, state, CODEC, on_fatal=running.on_fatal)

@@ -37,6 +37,7 @@ from quvatlh.ports.log import (
     Role,
     Unavailable,
     Unknown,
+    voters_warning,
 )
 from quvatlh.ports.running import (
     ActionFinished,
@@ -123,4 +124,5 @@ __all__ = [
     "Word",
     "WorkerState",
     "fact_tags",
+    "voters_warning",
 ]

@@ -79,6 +79,21 @@ class Membership:
     def majority(self) -> int:
         return len(self.voters) // 2 + 1
 
+    @property
+    def warning(self) -> str | None:
+        return voters_warning(len(self.voters))
+
+
+def voters_warning(count: int) -> str | None:
+    """What a person should know of so many voters; None where there is nothing."""
+    if count % 2:
+        return None
+    losses = (count - 1) // 2
+    return (
+        f"{count} voters, an even number: they work, and bear the loss of {losses or 'none'}, as {count - 1} would; "
+        "add a node, or remove one"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -145,7 +160,8 @@ class Machine(Protocol):
         ...
 
     def copy_to(self, path: str) -> int:
-        """Write a copy of the state, synced, to `path` (a file that does not exist); the index read inside it. On another thread."""
+        """Write a copy of the state, synced, to `path` (a file that does not exist); the index read inside it. On another
+        thread. OSError where it cannot be written; nothing of it is left then."""
         ...
 
     def close(self) -> None:
@@ -225,7 +241,8 @@ class Log(Protocol):
         ...
 
     async def remove_member(self, node_id: str, *, deadline: float) -> Membership:
-        """Only on the master; a master that is to go hands over first (Refused) and the next one removes it."""
+        """Only on the master; a master that is to go hands over first (Refused) and the next one removes it. Whoever is
+        removed hears no more of the log, and may not see that it was."""
         ...
 
     async def transfer(self, to: str | None = None, *, deadline: float) -> str:
@@ -234,7 +251,8 @@ class Log(Protocol):
         ...
 
     async def backup(self, path: str) -> int:
-        """Write a snapshot (state and manifest) to a new file; its index."""
+        """Write a snapshot (state and manifest) to a new file; its index. Unavailable(disk_full) where it has no room. Given
+        up or failed, it leaves nothing of the file."""
         ...
 
     async def stop(self) -> None:

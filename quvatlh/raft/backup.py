@@ -19,6 +19,8 @@ from quvatlh.raft.journal import Journal
 from quvatlh.raft.snapshot import Source, base_of, manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quvatlh.raft.datadir import DataDir
     from quvatlh.raft.disk import Disk
     from quvatlh.raft.settings import Settings
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _MAGIC = b"QVATLHBK"
 _HEAD = struct.Struct("<8sI")
 _DIGEST_BYTES = 32
+_PARTIAL = ".partial"
 
 
 class BackupDamaged(Exception):
@@ -41,7 +44,7 @@ def write(source: Source, path: str, disk: Disk, settings: Settings) -> None:
     size = disk.size(source.path)
     opening = msgpack.packb(manifest(source.base, size))
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    partial = f"{path}.partial"
+    partial = f"{path}{_PARTIAL}"
     disk.remove(partial)
     file = disk.create(partial)
 
@@ -55,14 +58,33 @@ def write(source: Source, path: str, disk: Disk, settings: Settings) -> None:
             put(disk.read(source.path, offset, settings.snapshot_chunk_bytes))
         file.write(digest.digest())
         file.sync()
+        disk.rename(partial, path)
+        disk.sync_dir(path.rpartition("/")[0] or ".")
+    except BaseException:
+        remove(path, disk)
+        raise
     finally:
         file.close()
-    disk.rename(partial, path)
-    disk.sync_dir(path.rpartition("/")[0] or ".")
 
 
-def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Settings) -> int:
-    """Make of the backup the first generation of an empty data directory, in a cluster of its own; the index it goes on from."""
+def remove(path: str, disk: Disk) -> None:
+    """Whatever there is of it."""
+    for name in (f"{path}{_PARTIAL}", path):
+        disk.remove(name)
+
+
+def restore(
+    path: str,
+    data: DataDir,
+    own: Member,
+    disk: Disk,
+    settings: Settings,
+    check: Callable[[str], None] = lambda _state: None,
+) -> int:
+    """Make of the backup the first generation of an empty data directory, in a cluster of its own; the index it goes on from.
+
+    `check` raises what the state file in it is refused for; the directory is as it was then.
+    """
     if not data.is_empty:
         raise NotEmpty(f"the data directory {data.path} holds a log already: restore into an empty one")
     head = disk.read(path, 0, _HEAD.size)
@@ -90,6 +112,11 @@ def restore(path: str, data: DataDir, own: Member, disk: Disk, settings: Setting
     if disk.read(path, begin + size) != digest.digest():
         disk.remove(generation)
         raise BackupDamaged(f"{path} is damaged: its digest does not match")
+    try:
+        check(f"{generation}/{STATE_FILE}")
+    except BaseException:
+        disk.remove(generation)
+        raise
     membership = entries.pack_membership(founding.found_alone(own))
     Journal.create(disk, f"{generation}/log", replace(base, membership=membership))
     data.publish(generation)

@@ -6,7 +6,8 @@ identity       node id, machine, and whether a node or a worker lives here; made
 ballot         term and vote, see ballot.py; outlives every generation
 current        names the generation in force, or none
 gen-NNNNNN/    log/ and the machine's state file
-copy-*         copies of the state on their way to others; void at the next start
+copy-*         copies of the state on their way to others, and
+backup-*       backups on their way to whoever asked; void at the next start
 ```
 A generation is built aside and made current by one rename; whatever is not current after a crash was never in force.
 `ballot` and `current` are made before `identity`, so that beside an identity their absence is damage, not youth.
@@ -30,6 +31,8 @@ LOG_DIRECTORY = "log"
 SCRATCH = "copy-"
 
 _GENERATION = re.compile(r"gen-(\d{6,})")
+_BACKUP = re.compile(r"backup-[0-9a-f]{16}(\.partial)?")
+"""As service/status.py names them. What a person has put there is called otherwise."""
 _ID_BYTES = 16
 
 _REJOIN = (
@@ -180,7 +183,7 @@ class DataDir:
 
     def _remove_copies(self) -> None:
         for name in self._disk.listdir(self.path):
-            if name.startswith(SCRATCH):
+            if name.startswith(SCRATCH) or _BACKUP.fullmatch(name):
                 self._disk.remove(f"{self.path}/{name}")
 
 

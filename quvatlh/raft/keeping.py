@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from quvatlh.ports import Membership, Unavailable
+from quvatlh.ports import STATE_FILE, Membership, Unavailable
 from quvatlh.raft import snapshot
 from quvatlh.raft.applier import Applier
 from quvatlh.raft.engine import Engine
@@ -85,6 +85,13 @@ class Keeping(Running):
             channel.close("busy")
             return
         try:
+            self._check_room(1)
+        except Unavailable as error:
+            self._note("snapshot not sent", why=error.detail)
+            channel.send(["busy", error.detail])
+            channel.close("busy")
+            return
+        try:
             async with generation.copy(self._world.copy_lane, self._data.scratch(self._world.entropy)) as source:
                 generation.pin(source.base.index, self._world.clock.boot() + self._settings.pin_s)
                 self._note("snapshot goes out", to=channel.peer_doc.get("name"), index=source.base.index)
@@ -93,6 +100,18 @@ class Keeping(Running):
             self._note("snapshot not sent", why=str(error) or type(error).__name__)
         finally:
             channel.close("done")
+
+    def _check_room(self, copies: int) -> None:
+        """For so many copies of the state at a time; the disk's last room is for the log."""
+        disk, path = self._world.disk, self._data.generation_path()
+        size = sum(disk.size(f"{path}/{name}") for name in disk.listdir(path) if name.startswith(STATE_FILE))
+        wanted, room = copies * size, self._world.room()
+        if wanted > room:
+            raise Unavailable(
+                f"a copy of the state takes {wanted} bytes for a while, and the disk of this node has {max(0, room)} "
+                "beyond its reserve: make room on it, or ask another node",
+                "disk_full",
+            )
 
     async def _fetch_snapshot(self, master: str) -> None:
         """Receive a whole new generation and go on with it, unless the log has caught up meanwhile."""
@@ -104,6 +123,9 @@ class Keeping(Running):
             channel = await self._links.open_snapshot(str(link.doc["peer"]))
             try:
                 base = await snapshot.fetch(channel, path, self._world.disk, self._world.copy_lane, self._settings)
+            except snapshot.FAILURES:
+                await self._world.copy_lane.run(lambda: self._world.disk.remove(path))  # what there is fills the disk
+                raise
             finally:
                 channel.close("done")
             await self._switch(path, base.index, base.term)

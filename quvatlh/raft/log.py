@@ -8,7 +8,8 @@ and the journal's, connections the links'. What blocks runs on two lanes: one sy
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import errno
+from typing import TYPE_CHECKING, Final
 
 from quvatlh.ports import Applied, LogListener, Member, Membership, Refused, RequestHandler, Unavailable, Unknown
 from quvatlh.raft import backup, entries, founding, members
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from quvatlh.raft.engine import Engine
 
 __all__ = ["Options", "RaftLog", "World"]
+
+
+NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class RaftLog(Peering):
@@ -169,17 +173,27 @@ class RaftLog(Peering):
         except Unavailable:
             engine.give_up()
             raise Unknown(f"{target} did not take over in time") from None
+        self._note("handed over", to=target, term=engine.term())
         return str(engine.leader_id())
 
     async def backup(self, path: str) -> int:
         generation = self._generation
         if generation is None:
             raise Unavailable("this node is in no cluster yet")
-        if self._world.disk.exists(path):
+        disk, lane = self._world.disk, self._world.copy_lane
+        if disk.exists(path):
             raise Refused(f"{path} exists already")
-        async with generation.copy(self._world.copy_lane, self._data.scratch(self._world.entropy)) as source:
-            await self._world.copy_lane.run(lambda: backup.write(source, path, self._world.disk, self._settings))
-            return source.base.index
+        self._check_room(2)  # the copy, and the file that is made of it
+        try:
+            async with generation.copy(lane, self._data.scratch(self._world.entropy)) as source:
+                await lane.run(lambda: backup.write(source, path, disk, self._settings))
+                return source.base.index
+        except OSError as error:
+            code = "disk_full" if error.errno in NO_SPACE else "no_master"
+            raise Unavailable(f"the backup could not be written here: {error}", code) from error
+        except asyncio.CancelledError:
+            lane.give(lambda: backup.remove(path, disk), lambda _failure: None)  # after what goes on there
+            raise
 
     async def request(self, node_id: str, kind: str, body: bytes, *, deadline: float) -> bytes:
         if self._links is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from quvatlh.ports import LogListener, Member, Membership, RequestHandler, Role, Unavailable
 from quvatlh.raft import entries
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from quvatlh.raft.settings import Settings
 
 
+ENDLESS_BYTES: Final = 2**63
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The adapters that a node stands on."""
@@ -39,6 +42,8 @@ class World:
     entropy: Entropy
     sync_lane: Lane
     copy_lane: Lane
+    room: Callable[[], int] = lambda: ENDLESS_BYTES
+    """How many bytes copies of the state may take: what is free but for the disk's reserve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +267,9 @@ class Running:
         self.wake()
 
     def members_changed(self, membership: Membership) -> None:
-        self._last_membership = membership
+        before, self._last_membership = self._last_membership, membership
+        if membership.warning and (before is None or len(before.voters) != len(membership.voters)):
+            self._note("even number of voters", warning=membership.warning)
         self._dial(membership)
 
     def note(self, event: str, **facts: object) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
-from quvatlh.core.limits import DIGEST_EVERY_ENTRIES
-from quvatlh.core.market import chores_due, next_due_ms
+from quvatlh.core.limits import BATCH_MAX, DIGEST_EVERY_ENTRIES
+from quvatlh.core.market import came, chores_due, next_due_ms
 from quvatlh.core.results import Worked
 from quvatlh.core.schema import SCHEMA_VERSION
 from quvatlh.ports import Clock, Log, LogError, Role
@@ -26,7 +26,15 @@ SETTLE_S: Final = 0.02
 LAZY_S: Final = 0.5
 """After an event that may have brought a due time (an ADD with `expires`): half of what an expiry may be late."""
 IDLE_S: Final = 60.0
-"""Old tasks and rows leave this late at most."""
+"""Old tasks and rows leave this late at most, where few come."""
+WALKED_A_ROW: Final = 3
+"""Rows that are looked at for each new one. Those that are over are then a third of a table at most, whatever its size and
+however fast rows come, and each of the others is looked at three times in its life. Fewer would let it grow; of one alone
+it would grow for ever."""
+SWEEPS_MAX: Final = 8
+"""At one look: what is due at its time does not wait for more."""
+PLENTY: Final = 0.5
+"""Where so much of a piece was over, more than the third that is usual, the next one follows at once."""
 _URGENT: Final = frozenset({"task.retrying", "task.updated", "action.ended", "queue.changed"})
 
 
@@ -45,6 +53,12 @@ class Chores:
         self._news = asyncio.Event()
         self._swept_at = 0.0
         self._swept_index = 0
+        self._came: dict[str, int] = {}
+        """Serials of what brings rows that will be swept, as of the last look."""
+        self._owed = 0
+        """Rows to be looked at for those that came."""
+        self._plenty = False
+        """The last piece had much that was over."""
         self.digest_every_entries = DIGEST_EVERY_ENTRIES
         self._digest_due = 0
         """Index from which on the next digest is taken."""
@@ -71,14 +85,17 @@ class Chores:
     # --- the duty ---
 
     async def run(self) -> None:
+        self._came.clear()
+        self._owed, self._plenty = 0, False
         await self._tell(c.Elected(self._node))
         while True:
             self._wake.clear()
             self._news.clear()
             self._changed = False
-            await self._look()
+            more = await self._look()
             await asyncio.sleep(SETTLE_S)
-            await self._rest()
+            if not more:
+                await self._rest()
 
     async def _rest(self) -> None:
         """Until something is due or urgent; half a second at most once anything has changed."""
@@ -99,19 +116,34 @@ class Chores:
         due = next_due_ms(self._state.db)
         return IDLE_S if due is None else min(IDLE_S, max(0.0, (due - self._now_ms()) / 1000))
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
+        """Whether there is more to do at once."""
         if not self._state.is_open:
-            return
+            return False
         for command in chores_due(self._state.db, self._now_ms()):
-            more = True
-            while more:
-                more = await self._tell(command)
+            while _more(await self._tell(command)):
+                pass
         if self._state.applied_index >= self._digest_due:
             await self._digest()
+        return await self._sweep()
+
+    async def _sweep(self) -> bool:
+        """As much as has come, as much as there is, and a piece now and then; whether that was not all."""
+        if not self._state.is_open:
+            return False
+        self._owed += WALKED_A_ROW * came(self._state.db, self._came)
         boot = self._clock.boot()
-        if boot - self._swept_at >= IDLE_S and self._state.applied_index > self._swept_index + 1:
-            await self._tell(c.Sweep())
-            self._swept_at, self._swept_index = boot, self._state.applied_index
+        due = boot - self._swept_at >= IDLE_S and self._state.applied_index > self._swept_index + 1
+        for _ in range(SWEEPS_MAX):
+            if not (due or self._plenty or self._owed >= BATCH_MAX):
+                return False
+            worked = await self._tell(c.Sweep(BATCH_MAX))
+            if worked is None:
+                return False
+            self._swept_at, self._swept_index, due = boot, self._state.applied_index, False
+            self._owed = max(0, self._owed - BATCH_MAX)
+            self._plenty = worked.done >= BATCH_MAX * PLENTY
+        return True
 
     async def _digest(self) -> None:
         """What this node had at the last check goes along, and every other compares."""
@@ -123,14 +155,18 @@ class Chores:
             last = self._state.applied_index
         self._digest_due = last + self.digest_every_entries
 
-    async def _tell(self, command: c.AnyCommand) -> bool:
-        """Whether there is more of it at once. Not done is done later: who is not master any more stops here anyway."""
+    async def _tell(self, command: c.AnyCommand) -> Worked | None:
+        """Not done is done later: who is not master any more stops here anyway."""
         try:
             written = await self._door.propose(command, PROPOSE_S)
         except LogError:
             await asyncio.sleep(SETTLE_S)
-            return False
-        return isinstance(written.answer, Worked) and written.answer.more
+            return None
+        return written.answer if isinstance(written.answer, Worked) else None
 
     def _now_ms(self) -> int:
         return self._log.time_ms
+
+
+def _more(worked: Worked | None) -> bool:
+    return worked is not None and worked.more

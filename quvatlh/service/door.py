@@ -30,6 +30,8 @@ PAUSE_S = 0.02
 OWN = "quvatlh"
 """In place of a token's name, and as a route, where nobody gave an Idempotency-Key."""
 INCARNATION_BYTES = 9
+HAND_OVER_S = 2.0
+"""A master that leaves tries so long in one attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class Door:
         """Done, and applied here; what a Refusal is about can be seen here too. A LogError, or Refusal."""
         ends = _now() + deadline_s
         written = await self._at_master(wish, ends, request, scope)
-        if self._log.applied_index < written.index:
+        leaves = wish == asks.RemoveMember(self._log.node_id)  # who does is told nothing more of the log
+        if self._log.applied_index < written.index and not leaves:
             try:
                 await self._log.wait_applied(written.index, deadline=max(0.0, ends - _now()))
             except Unavailable as error:
@@ -181,6 +184,7 @@ class Door:
             member = Member(wish.id, wish.name, wish.peer, wish.http)
             return await self._membership(log.add_member(member, deadline=deadline_s))
         if isinstance(wish, asks.RemoveMember):
+            await self._hand_over_if_leaving(wish.id, deadline_s)
             return await self._membership(log.remove_member(wish.id, deadline=deadline_s))
         if isinstance(wish, asks.AddTasks):
             tasks = self._new_tasks(wish)
@@ -216,6 +220,20 @@ class Door:
             raise Unavailable(
                 "the disk of the master, or too many others, is full; finishes and deletes still go", "disk_full"
             )
+
+    async def _hand_over_if_leaving(self, node_id: str, deadline_s: float) -> None:
+        """The next master removes this one, asked by who wishes it as after any loss of a master."""
+        membership = self._log.membership
+        if node_id != self._log.node_id or membership is None or len(membership.voters) == 1:
+            return
+        try:
+            heir = await self._log.transfer(deadline=min(HAND_OVER_S, deadline_s))
+        except Refused as error:
+            raise Refused(
+                f"node {node_id} is the master and has to hand over before it leaves, but {error.detail}: "
+                "see that another voter is up, and ask again"
+            ) from error
+        raise Unavailable(f"node {heir} is the master now, and can remove {node_id}")
 
     async def _membership(self, change: Awaitable[object]) -> Written:
         await change

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, structs
 
+from quvatlh.config import address
 from quvatlh.core import commands as c
 from quvatlh.core.model import WorkerFacts
 from quvatlh.core.queries import get_session, workers
@@ -77,8 +78,18 @@ class Reception:
             guest.link.hang_up()
 
     def servers(self) -> tuple[str, ...]:
+        """Where else a worker may turn. One that listens everywhere and does not say where it is reached, is reached where
+        the worker has found it."""
         membership = self.log.membership
-        return () if membership is None else tuple(each.http for each in membership.voters if each.http)
+        voters = () if membership is None else membership.voters
+        return tuple(each.http for each in voters if each.http and not _is_everywhere(each.http))
+
+
+def _is_everywhere(http: str) -> bool:
+    try:
+        return address.is_wildcard(address.parse(http).host)
+    except ValueError:
+        return False
 
 
 class Guest:

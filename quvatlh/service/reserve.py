@@ -29,6 +29,11 @@ Room = Callable[[], tuple[int, int]]
 """Free and total bytes of the disk that the data directory is on."""
 
 
+def reserve_of(total_bytes: int) -> int:
+    """Of a disk of this size."""
+    return max(RESERVE_BYTES, int(total_bytes * RESERVE_SHARE))
+
+
 class Reserve:
     """Looked at when it is asked for, and no more often than LOOK_S."""
 
@@ -50,7 +55,7 @@ class Reserve:
     @property
     def reserve_bytes(self) -> int:
         self._look()
-        return max(RESERVE_BYTES, int(self._total * RESERVE_SHARE))
+        return reserve_of(self._total)
 
     def _look(self) -> None:
         now = self._clock.boot()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 from quvatlh import ports
 from quvatlh.core import queries
@@ -118,11 +117,17 @@ class Status:
             found.append(Metric("tasks", "gauge", "Tasks by state", [({"state": state}, n) for state, n in rows]))
         return found
 
-    async def cluster(self, call: Call) -> Json:
+    async def cluster(self, call: Call, *, without: str | None = None) -> Json:
+        """`without` a member that was removed: if it was this node, it is told of it later than who wished it."""
         views = await self._reads.read(call, queries.workers)
         own = (view.facts.facts.get("node_id") for view in views if view.state == "lost" and view.facts.role == "node")
         lost = {node_id for node_id in own if isinstance(node_id, str)}
         role, membership = self._log.role, self._log.membership
+        if membership is not None and without is not None:
+            voters, learners = (
+                tuple(each for each in some if each.id != without) for some in (membership.voters, membership.learners)
+            )
+            membership = replace(membership, voters=voters, learners=learners)
         progress = self._facts.progress()
         index = self._log.applied_index
         members = () if membership is None else (*membership.voters, *membership.learners)
@@ -145,6 +150,7 @@ class Status:
             "node": self._name,
             "nodes": nodes,
             "clock": await self._time(),
+            "warning": None if membership is None else membership.warning,
         }
 
     async def _time(self) -> Json:
@@ -167,9 +173,12 @@ class Status:
         path = os.path.join(self._scratch, f"backup-{self._entropy.token(NAME_BYTES).hex()}")
         try:
             index = await self._log.backup(path)
+            file = _Passing(path)
         except ports.LogError as error:
             raise problem(error) from error
-        return Backup(index, _file(path), os.path.getsize(path))
+        except OSError as error:
+            raise problem(ports.Unavailable(f"the backup cannot be read here: {error}")) from error
+        return Backup(index, file, file.size_bytes)
 
 
 def _node(member: Member, state: str, lag: int | None) -> Json:
@@ -178,12 +187,25 @@ def _node(member: Member, state: str, lag: int | None) -> Json:
     }  # fmt: skip
 
 
-async def _file(path: str) -> AsyncIterator[bytes]:
-    """Its bytes; then it is gone."""
-    try:
-        with open(path, "rb") as file:
-            while data := await asyncio.to_thread(file.read, CHUNK_BYTES):
-                yield data
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+class _Passing:
+    """A file's bytes. Its name is gone from the beginning, so that the disk has the room again whoever ends first, and
+    however."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by `aclose`
+        os.unlink(path)
+        self.size_bytes = os.fstat(self._file.fileno()).st_size
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data = await asyncio.to_thread(self._file.read, CHUNK_BYTES)
+        if not data:
+            await self.aclose()
+            raise StopAsyncIteration
+        return data
+
+    async def aclose(self) -> None:
+        """Whether or not it was read. In a thread: the blocks of a large file are given back here."""
+        await asyncio.to_thread(self._file.close)

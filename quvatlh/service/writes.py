@@ -19,7 +19,19 @@ from quvatlh.service import asks, scoping
 from quvatlh.service.answers import problem, refusal
 from quvatlh.service.bulks import Bulks
 from quvatlh.service.door import Door, Refusal, Written
-from quvatlh.service.pool import Added, Bulk, Call, Done, Json, NewTask, Rejected, RequestKey, Turn, Unavailable
+from quvatlh.service.pool import (
+    Added,
+    Bulk,
+    Call,
+    Done,
+    Json,
+    NewTask,
+    Rejected,
+    RequestKey,
+    Turn,
+    Unavailable,
+    Unknown,
+)
 from quvatlh.service.reads import Reads
 from quvatlh.service.reserve import Reserve
 from quvatlh.service.sources import Sources
@@ -105,8 +117,15 @@ class Writes:
         return await self._status.cluster(call)
 
     async def remove_member(self, call: Call, member_id: str) -> Json:
-        await self.write(call, asks.RemoveMember(member_id))
-        return await self._status.cluster(call)
+        """A master hands over first. Nothing that fails on the way does harm: the member is in, or it is not."""
+        try:
+            await self.write(call, asks.RemoveMember(member_id))
+        except Unavailable as error:
+            raise Unavailable(error.code, f"{error.detail}; node {member_id} is still a member: ask again") from error
+        except Unknown as error:
+            text = f"{error.detail}; look whether node {member_id} is still a member, and if it is, ask again"
+            raise Unknown(text) from error
+        return await self._status.cluster(call, without=member_id)
 
     async def write(self, call: Call, wish: asks.Wish, deadline_s: float | None = None) -> Written:
         request = self._door.request_id() if call.key is None else _request(call.key)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,3 +95,16 @@ def test_a_backup_becomes_a_node_of_its_own(stage: Stage, tmp_path: Path) -> Non
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (ExitStatus.REJECTED, b"")
     assert b"holds a log already" in err
+
+
+def test_a_backup_of_a_newer_version_is_refused_and_makes_nothing(stage: Stage, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "state")) as db:
+        db.executescript("CREATE TABLE schema_version (version); INSERT INTO schema_version VALUES (99)")
+    old = entries.pack_membership(found_alone(Member("old", "old", "h:1")))
+    file, data = tmp_path / "backup", tmp_path / "data"
+    backup.write(Source(str(tmp_path / "state"), Base(77, 3, 5000, old)), str(file), RealDisk(), Settings())
+    with started(stage, "cluster", "restore", str(file), "--data", str(data)) as process:
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (ExitStatus.REJECTED, b"")
+    assert f"not restored: the tables in {file} have version 99" in err.decode().replace("\n", " ")
+    assert not list(data.glob("gen-*"))

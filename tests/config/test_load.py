@@ -171,6 +171,16 @@ def test_listening_everywhere_with_peers_needs_an_address_to_dial(tmp_path: Path
     assert faults(yaml, tmp_path) == [("peer.advertise", "must be given: other nodes cannot dial 0.0.0.0:7421")]
 
 
+@pytest.mark.parametrize("listen", ["0.0.0.0:7420", "[::]:7420"])
+def test_answering_everywhere_with_peers_needs_an_address_to_tell(listen: str, tmp_path: Path) -> None:
+    http = f"http: {{listen: '{listen}', insecure: true"
+    peers = "peer: {peers: ['127.0.0.1:7421'], secret_file: /s}"
+    told = f"must be given with peers, as an address to dial: nobody can dial {listen}"
+    assert faults(f"{http}}}\n{peers}", tmp_path) == [("http.advertise", told)]
+    assert loaded(f"{http}, advertise: 'n1:7420'}}\n{peers}", tmp_path).http.advertised == "n1:7420"
+    assert loaded(f"{http}}}", tmp_path).http.advertised == listen, "alone it tells nobody"
+
+
 OPEN = "is not loopback: give peer.tls, or say peer.insecure: true"
 
 

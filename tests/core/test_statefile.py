@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -144,6 +147,32 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(OSError, match="No space"):
             machine.copy_to(str(tmp_path / "copy"))
         assert not (tmp_path / "copy").exists()
+
+
+def test_a_copy_that_sqlite_cannot_write_fails_as_any_file_does(tmp_path: Path) -> None:
+    """The state itself is not harmed by it."""
+    with opened(tmp_path / "state") as machine:
+        for number in range(1, 200):
+            put(machine, number, "x" * 1000, f"r{number}")
+        machine.checkpoint()
+        with files_end_at(64 * 1024), pytest.raises(OSError, match="copy") as caught:
+            machine.copy_to(str(tmp_path / "copy"))
+        assert caught.value.errno in {errno.ENOSPC, errno.EIO}
+        assert [name for name in os.listdir(tmp_path) if name.startswith("copy")] == []
+        put(machine, 200, "goes on")
+
+
+@contextlib.contextmanager
+def files_end_at(size: int) -> Iterator[None]:
+    """What is written beyond it fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def closed_state(path: Path) -> bytes:

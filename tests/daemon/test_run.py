@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,6 +230,22 @@ def test_a_nodes_directory_is_not_for_a_worker_nor_a_workers_for_a_node(start: S
     assert other.ended() == 1
     assert f"the data directory {other.data} belongs to a worker: a node would" in other.told().replace("\n", " ")
     assert start().listening().ready().stop() == 0
+
+
+@pytest.mark.long
+def test_tables_of_a_newer_version_are_refused_with_status_1(start: Start) -> None:
+    node = start().listening().ready()
+    assert node.stop() == 0
+    (state,) = node.data.glob("gen-*/state")
+    with contextlib.closing(sqlite3.connect(state)) as db:
+        db.execute("UPDATE schema_version SET version = 99")
+        db.commit()
+    again = start()
+    assert again.ended() == 1
+    told = again.told().replace("\n", " ")
+    assert f"the tables in {state} have version 99, this program knows up to" in told
+    assert "start the version that wrote them, or a newer one" in told
+    assert "Traceback" not in told
 
 
 @pytest.mark.long

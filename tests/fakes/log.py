@@ -51,6 +51,8 @@ class FakeLog:
         self.held = False
         self.ahead_ms = 0
         """So far are the clocks of the other voters ahead of this node's: log time goes by theirs."""
+        self.heir: Callable[[str], None] | None = None
+        """Makes a master of the node that this one hands over to; where there is none, nobody can take over."""
         self._clock: Clock = FakeClock() if clock is None else clock
         self._node = node or Member("node1", "one", "127.0.0.1:7421")
         self._membership = Membership("cluster1", (self._node,))
@@ -145,7 +147,12 @@ class FakeLog:
 
     async def transfer(self, to: str | None = None, *, deadline: float) -> str:
         self._check_acting()
-        raise Refused("there is no other voter" if to is None else f"{to} is no other voter")
+        heirs = [voter.id for voter in self._membership.voters if voter.id != self.node_id and to in {None, voter.id}]
+        if not heirs or self.heir is None:
+            raise Refused("no voter that could take over can be reached" if to is None else f"{to} is no other voter")
+        self.depose(heirs[0])
+        self.heir(heirs[0])
+        return heirs[0]
 
     async def backup(self, path: str) -> int:
         """Only the state: there is nothing else to keep."""

@@ -14,6 +14,7 @@ from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import Role
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import Scope
+from quvatlh.ports import voters_warning
 from quvatlh.service.pool import (
     NEVER,
     Added,
@@ -190,7 +191,8 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         await self._enter(call)
         nodes = list(self.members.values())
         clock = {"at_ms": 1_700_000_000_000, "behind_ms": self.behind_ms, "jumped": self.jumped}
-        return {"master": "one", "term": 1, "index": self.index, "node": "one", "nodes": nodes, "clock": clock}
+        found = {"master": "one", "term": 1, "index": self.index, "node": "one", "nodes": nodes, "clock": clock}
+        return found | {"warning": voters_warning(len(nodes))}
 
     async def add_member(self, call: Call, member: Mapping[str, str]) -> Json:
         await self._enter(call)

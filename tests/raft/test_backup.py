@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
 import pytest
 
-from quvatlh.ports import STATE_FILE, Member, Refused
+from quvatlh.ports import STATE_FILE, Member, Refused, Unavailable
 from quvatlh.raft import backup, entries
 from quvatlh.raft.backup import BackupDamaged, NotEmpty
 from quvatlh.raft.datadir import DataDir
@@ -164,7 +165,7 @@ def test_a_disk_that_fails_leaves_no_file_of_the_name(machine: PoweredMachine, k
     machine.disk.fail(kind, within="backup")
     with pytest.raises(OSError, match="Input/output error"):
         written(disk)
-    assert not disk.exists(FILE)
+    assert disk.listdir("/out") == []
 
 
 # --- of a node --------------------------------------------------------------------------------------------------------
@@ -194,6 +195,58 @@ def test_a_node_of_a_cluster_writes_one_while_it_works_and_a_new_cluster_is_made
         await town.write(other, "of its own", SOON_S)
 
     play(story, nodes=3, spares=1)
+
+
+def left_over(box: Any) -> list[str]:
+    """What a copy or a backup may leave."""
+    names = box.disk.attach(idle(box)).listdir("/data")
+    return [name for name in names if name.startswith(("copy-", "b")) and name != "ballot"]
+
+
+def test_where_a_copy_has_no_room_it_is_not_begun_and_the_node_goes_on() -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+        master.room = -1
+        with pytest.raises(Unavailable, match="beyond its reserve: make room on it") as caught:
+            await town.at(master, lambda log: log.backup("/data/b"))
+        assert caught.value.code == "disk_full"
+        assert "copy" not in " ".join(path for path in left_over(master))
+        await town.write(master, "x")
+
+    play(story, nodes=1)
+
+
+@pytest.mark.parametrize("within", ["copy-", "b.partial"])
+def test_a_copy_that_fails_is_answered_leaves_nothing_and_the_node_goes_on(within: str) -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+        master.disk.fail("write", within=within)
+        with pytest.raises(Unavailable, match="could not be written here"):
+            await town.at(master, lambda log: log.backup("/data/b"))
+        assert left_over(master) == []
+        await town.write(master, "x")
+        assert await town.at(master, lambda log: log.backup("/data/b")) > 0
+
+    play(story, nodes=1)
+
+
+def test_a_backup_that_nobody_waits_for_any_more_leaves_nothing() -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+        begun = False
+        for turns in range(40):
+            asked = master.serve(log_of(master).backup("/data/b"))
+            for _ in range(turns):
+                await asyncio.sleep(0.0001)
+            if asked.done():
+                break
+            begun = begun or bool(left_over(master))
+            asked.cancel()
+            await town.until(lambda: left_over(master) == [])
+        assert begun
+        await town.write(master, "x")
+
+    play(story, nodes=1)
 
 
 def carry(source: Any, target: Any, path: str, to: str) -> None:

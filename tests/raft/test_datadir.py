@@ -139,11 +139,13 @@ def test_copies_under_way_survive_a_sweep_and_end_with_the_process(machine: Powe
     for path in (first, second):
         assert not machine.view.exists(path)
         machine.view.create(path).close()
+    for name in ("backup-0123456789abcdef", "backup-0123456789abcdef.partial", "backup-monday"):
+        machine.view.create(f"{HOME}/{name}").close()
     data.sweep()
     assert machine.view.exists(first)
     disk = machine.restart()
     opened(disk)
-    assert disk.listdir(HOME) == ["ballot", "current", "identity"]
+    assert disk.listdir(HOME) == ["backup-monday", "ballot", "current", "identity"]
 
 
 def test_a_crash_at_any_step_leaves_the_old_generation_or_the_new_and_the_same_node() -> None:

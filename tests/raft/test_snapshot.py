@@ -362,6 +362,45 @@ def test_a_master_that_is_busy_with_snapshots_is_not_asked_without_a_pause() -> 
     play(story, settings=SHORT_LOG)
 
 
+def test_a_master_without_room_for_a_copy_says_so_and_gives_one_when_it_has() -> None:
+    async def story(town: Town) -> None:
+        master, late = await left_behind(town)
+        master.room = -1
+        late.start()
+        await town.until(lambda: "snapshot not received" in town.noted(late))
+        assert "snapshot not sent" in town.noted(master)
+        assert "snapshot goes out" not in town.noted(master)
+        master.room = 1 << 40
+        await town.all_hold("059" * 30)
+        assert master.running
+
+    play(story, settings=SHORT_LOG)
+
+
+def test_a_copy_for_another_node_that_fails_is_begun_anew() -> None:
+    async def story(town: Town) -> None:
+        master, late = await left_behind(town)
+        master.disk.fail("write", within="copy-", times=2)
+        late.start()
+        await town.all_hold("059" * 30)
+        assert town.noted(master).count("snapshot not sent") == 2
+        assert master.running
+
+    play(story, settings=SHORT_LOG)
+
+
+def test_a_receiver_whose_disk_fails_leaves_nothing_of_it() -> None:
+    async def story(town: Town) -> None:
+        _, late = await left_behind(town)
+        late.disk.fail("write", within="gen-000002/state")
+        late.start()
+        await town.until(lambda: "snapshot not received" in town.noted(late))
+        assert "gen-000002" not in late.disk.attach(late.process).listdir("/data")
+        await town.all_hold("059" * 30)
+
+    play(story, settings=SHORT_LOG)
+
+
 def test_a_node_whose_state_is_being_replaced_never_seems_empty() -> None:
     """An empty node that met it then could found another cluster with it."""
 

@@ -197,6 +197,25 @@ def test_the_address_of_a_member_is_brought_up_to_date() -> None:
     play(story)
 
 
+def test_an_even_number_of_voters_works_and_each_node_warns_of_it_once() -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+        assert not [name for name, event in town.story.notes if event == "even number of voters"]
+        gone = town.others(master)[0]
+        gone_id = log_of(gone).node_id
+        await town.at(master, lambda log: log.remove_member(gone_id, deadline=SOON_S))
+        for number in range(20):
+            await town.write(master, f"{number}")
+        left = [box for box in town.boxes if box is not gone]
+        await town.all_hold("19", boxes=left)
+        assert [town.noted(box).count("even number of voters") for box in left] == [1, 1]
+        left[0].crash(power=False)
+        left[0].start()
+        await town.until(lambda: town.noted(left[0]).count("even number of voters") == 2)
+
+    play(story)
+
+
 def test_there_are_at_most_seven_voters() -> None:
     async def story(town: Town) -> None:
         master = await town.founded()

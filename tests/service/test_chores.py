@@ -3,7 +3,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from quvatlh.codec import Values
+from quvatlh.core import commands as c
+from quvatlh.core import limits
 from quvatlh.core.limits import DAY_MS, HOUR_MS
+from quvatlh.ports import Entry
+from quvatlh.service import chores as duty
 from quvatlh.service.feed import StateDiverged
 from quvatlh.service.pool import Turn
 from tests.service.stand import Stand, asked, one, two
@@ -49,6 +56,72 @@ async def test_old_tasks_are_forgotten(tmp_path: Path) -> None:
         stand.clock.advance((DAY_MS + HOUR_MS) / 1000)
         await stand.add()
         await stand.until(lambda: stand.peek(task) is None)
+
+
+class Sweeps:
+    """Counts them in the log."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.count = 0
+        stand.log.listen(self)
+
+    def applied(self, entry: Entry, _results: object) -> None:
+        items = [Values().decode_item(item) for item in entry.items]
+        self.count += sum(isinstance(item, c.Item) and isinstance(item.command, c.Sweep) for item in items)
+
+    def role_changed(self, _role: object) -> None:
+        pass
+
+    def reset(self, _index: int) -> None:
+        pass
+
+
+def rows(stand: Stand, table: str) -> int:
+    return int(stand.machine.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+async def test_what_is_over_leaves_the_tables_as_fast_as_more_of_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece, known, writes = 20, 60, 1200
+    for owner, name, value in ((duty, "BATCH_MAX", piece), (limits, "BATCH_MAX", piece), (limits, "KNOWN_MAX", known)):
+        monkeypatch.setattr(owner, name, value)
+    async with one(tmp_path, slots=0) as stand:
+        sweeps = Sweeps(stand)
+        for _ in range(writes // 10):
+            for _ in range(10):
+                await stand.add()
+            stand.clock.advance(0.2)
+            await asyncio.sleep(duty.LAZY_S + 0.1)
+            assert rows(stand, "request") <= 2 * known
+        looked_at = sweeps.count * piece
+        assert looked_at <= (duty.WALKED_A_ROW + 1 / duty.PLENTY) * writes, "and nothing is looked at again and again"
+
+
+async def test_unique_keys_that_are_over_leave_as_fast_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duty, "BATCH_MAX", 20)
+    monkeypatch.setattr(limits, "BATCH_MAX", 20)
+    async with one(tmp_path, slots=0) as stand:
+        for n in range(60):
+            for m in range(10):
+                await stand.add(unique={"key": f"{n}-{m}", "for_ms": 1000})
+            stand.clock.advance(0.2)
+            await asyncio.sleep(duty.LAZY_S + 0.1)
+            assert rows(stand, "unique_key") <= 150
+
+
+async def test_all_that_is_over_at_once_goes_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duty, "BATCH_MAX", 20)
+    async with one(tmp_path, slots=0) as stand:
+        for _ in range(1000):
+            await stand.add()
+        stand.clock.advance((DAY_MS + HOUR_MS) / 1000)
+        sweeps = Sweeps(stand)
+        await stand.add()
+        await stand.until(lambda: rows(stand, "request") <= 20)
+        assert 40 <= sweeps.count <= 60
 
 
 async def test_only_the_master_does_them(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import RFC_4122, UUID
@@ -13,7 +14,7 @@ from quvatlh.service.pool import Rejected, Turn, Unavailable, Unknown
 from quvatlh.service.stamps import Stamps
 from tests.fakes.clock import FakeClock
 from tests.fakes.entropy import FakeEntropy
-from tests.service.stand import FULL, asked, lead, one, several, two
+from tests.service.stand import FULL, Stand, asked, lead, one, several, two
 
 
 async def test_an_add_is_applied_when_it_is_answered(tmp_path: Path) -> None:
@@ -182,6 +183,48 @@ async def test_a_refusal_after_an_unknown_outcome_is_not_told_as_one(tmp_path: P
         switchboard.heal()
         with pytest.raises(Unknown):
             await removing
+
+
+def will_lead(heir: Stand) -> Callable[[str], None]:
+    """What becomes of the one that a master hands over to: it leads a moment later."""
+
+    def elect(_node_id: str) -> None:
+        asyncio.get_running_loop().call_later(0.05, heir.log.elect)
+
+    return elect
+
+
+@pytest.mark.parametrize("door", ["master", "follower"])
+async def test_a_master_that_is_removed_hands_over_and_the_next_one_removes_it(door: str, tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        master.log.heir = will_lead(follower)
+        asks = {"master": master, "follower": follower}[door]
+        found = await asks.pool.remove_member(asked(), "n1")
+        assert [node["id"] for node in found["nodes"]] == ["n2"]
+        membership = follower.log.membership
+        assert membership is not None
+        assert [voter.id for voter in membership.voters] == ["n2"]
+        assert follower.log.acts()
+        assert not master.log.acts()
+
+
+async def test_a_master_that_can_hand_over_to_nobody_stays_and_says_what_to_do(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, _, _):
+        with pytest.raises(Rejected, match="see that another voter is up, and ask again") as caught:
+            await master.pool.remove_member(asked(), "n1")
+        assert caught.value.code == "conflict"
+        assert master.log.acts()
+
+
+async def test_a_master_that_has_handed_over_and_is_not_removed_in_time_says_what_to_do(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        master.log.heir = lambda _node_id: None
+        with pytest.raises(Unavailable, match="n1 is still a member: ask again"):
+            await master.pool.remove_member(asked(300), "n1")
+        follower.log.elect()
+        await master.pool.remove_member(asked(), "n1")
+        assert follower.log.membership is not None
+        assert follower.log.membership.get("n1") is None
 
 
 async def test_a_stopping_node_says_so(tmp_path: Path) -> None:

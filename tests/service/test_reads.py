@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from quvatlh import ports
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
-from quvatlh.ports import ActionFinished, OutputChunk
+from quvatlh.ports import ActionFinished, Member, OutputChunk
 from quvatlh.service import tails
 from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
@@ -361,6 +362,25 @@ async def test_a_backup_is_streamed_and_leaves_nothing(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("backup-*"))
 
 
+async def test_a_backup_that_nobody_reads_leaves_nothing_either(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        backup = await stand.pool.backup(asked())
+        assert not list(tmp_path.glob("*backup-*"))
+        await backup.chunks.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_backup_without_room_is_a_problem_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with one(tmp_path, slots=0) as stand:
+
+        async def backup(_path: str) -> int:
+            raise ports.Unavailable("no room", "disk_full")
+
+        monkeypatch.setattr(stand.log, "backup", backup)
+        with pytest.raises(Unavailable) as caught:
+            await stand.pool.backup(asked())
+        assert (caught.value.code, caught.value.status) == ("disk_full", 503)
+
+
 async def test_while_the_state_is_replaced_reads_are_unavailable_and_nothing_breaks(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         task = await stand.add()
@@ -377,3 +397,15 @@ async def test_while_the_state_is_replaced_reads_are_unavailable_and_nothing_bre
         assert stand.pool.metrics()
         stand.state._machine = machine
         assert await stand.state_of(task) == "pending"
+
+
+async def test_an_even_number_of_voters_is_warned_about(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        told = "2 voters, an even number: they work, and bear the loss of none, as 1 would; add a node, or remove one"
+        assert [(await stand.pool.cluster(asked()))["warning"] for stand in (master, follower)] == [told, told]
+        master.log.found(*(Member(name, name, f"{name}:1") for name in ("n1", "n2", "n3", "n4")))
+        assert (
+            "4 voters, an even number: they work, and bear the loss of 1, as 3 would"
+            in (await master.pool.cluster(asked()))["warning"]
+        )
+        assert (await master.pool.remove_member(asked(), "n4"))["warning"] is None

@@ -11,7 +11,7 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core.limits import FILED_RESULT
 from quvatlh.core.model import Work
-from quvatlh.ports import Refused, RequestHandler
+from quvatlh.ports import Member, Refused, RequestHandler
 from quvatlh.service import asks, wire
 from quvatlh.service.crew import JUDGE
 from quvatlh.service.pool import Call, LargeResult, Principal, Turn
@@ -61,6 +61,15 @@ async def test_it_learns_of_the_nodes_from_the_cluster(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand, posted(Field(stand), stand.clock) as post:
         await post.working()
         assert post.outpost.seat._learned == ("http://n1:7420",)
+
+
+@pytest.mark.parametrize("http", ["0.0.0.0:7420", "[::]:7420"])
+async def test_it_does_not_learn_of_a_node_that_says_no_address_to_dial(http: str, tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        stand.log.found(Member("n1", "n1", "n1:7421", http))
+        async with posted(Field(stand), stand.clock) as post:
+            await post.working()
+            assert post.outpost.seat._learned == ()
 
 
 async def test_a_node_that_does_not_answer_a_beat_is_left(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from quvatlh.ports import Entry, Machine, MachineFactory, Refused, Unavailable, Unknown
 from quvatlh.raft.datadir import DataDir
 from quvatlh.raft.log import Options, RaftLog, World
+from quvatlh.raft.running import ENDLESS_BYTES
 from quvatlh.raft.settings import Settings
 from tests.sim.clock import SimClock, SimEntropy
 from tests.sim.disk import DiskView, SimDisk
@@ -97,6 +98,8 @@ class Box(ABC, Generic[M, K]):
         self.process: Process | None = None
         self.log: RaftLog | None = None
         self.machine: M | None = None
+        self.room = ENDLESS_BYTES
+        """For copies of the state."""
         self.broken_disk = False
         """Errors of the disk were injected: the process may end by them."""
         self._loop = loop
@@ -163,7 +166,8 @@ class Box(ABC, Generic[M, K]):
         disk = self.disk.attach(process)
         entropy = SimEntropy(self.rng.random())
         data = DataDir.open(disk, DATA, entropy, f"{self.name}", lock=False)
-        world = World(disk, self._net.attach(process, self.name), self.clock, entropy, disk.lane(), disk.lane())
+        net = self._net.attach(process, self.name)
+        world = World(disk, net, self.clock, entropy, disk.lane(), disk.lane(), lambda: self.room)
         ended: asyncio.Future[None] = self._loop.create_future()
 
         def note(event: str, **facts: Any) -> None:

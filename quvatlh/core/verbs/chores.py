@@ -115,14 +115,16 @@ def _sweep(unit: Unit, table: str, key: tuple[str, ...], dead: str, values: tupl
     fact = f"sweep.{table}"
     row = unit.db.execute("SELECT value FROM fact WHERE name = ?", (fact,)).fetchone()
     after = msgspec.json.decode(row[0]) if row else [""] * len(key)
-    sql = f"SELECT {columns}, {dead} FROM {table} WHERE ({columns}) > ({marks}) ORDER BY {columns} LIMIT ?"  # noqa: S608 - text of our own
-    walked = unit.db.execute(sql, (*values, *after, limit)).fetchall()
-    gone = [each[:-1] for each in walked if each[-1]]
-    where = " AND ".join(f"{column} = ?" for column in key)
-    unit.db.executemany(f"DELETE FROM {table} WHERE {where}", gone)  # noqa: S608 - text of our own
-    place = json_list(walked[-1][:-1]) if len(walked) == limit else json_list([""] * len(key))
+    sql = f"SELECT {columns} FROM {table} WHERE ({columns}) > ({marks}) ORDER BY {columns} LIMIT 1 OFFSET ?"  # noqa: S608 - text of our own
+    last = unit.db.execute(sql, (*after, limit - 1)).fetchone()
+    sql = f"DELETE FROM {table} WHERE ({dead}) AND ({columns}) > ({marks})"  # noqa: S608 - text of our own
+    if last is None:
+        done = unit.db.execute(sql, (*values, *after)).rowcount
+    else:
+        done = unit.db.execute(f"{sql} AND ({columns}) <= ({marks})", (*values, *after, *last)).rowcount
+    place = json_list(last or [""] * len(key))
     unit.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (fact, place))
-    return len(gone)
+    return int(done)
 
 
 def check_digest(unit: Unit, command: CheckDigest) -> Digested | Diverged:
