@@ -115,6 +115,7 @@ class Client:
         return await self._read(_path("/v1/tasks", task_id), query, wait_s=wait_s)
 
     async def actions(self, task_id: str) -> list[Json]:
+        """Its live runs, and the last hundred that ended."""
         return await self._items(f"{_path('/v1/tasks', task_id)}/actions")
 
     async def result(self, task_id: str) -> Any:

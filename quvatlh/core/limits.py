@@ -94,6 +94,9 @@ POSITION_MAX: Final = 10_000
 TOTAL_COUNT_MAX: Final = 10_000
 """A total that no counter knows is counted so far and no further."""
 ACTIONS_SHOWN_MAX: Final = 10
+ACTIONS_KEPT_MAX: Final = 100
+"""Ended actions of a task that are remembered. A service that ends each minute would else grow every replica for ever; and
+one answer holds all of them, with up to 4 KiB of output each."""
 
 DIGEST_EVERY_ENTRIES: Final = 10_000
 DIGEST_WINDOW_ROWS: Final = 4000
@@ -108,5 +111,6 @@ assert BATCH_MAX <= ADD_TASKS_MAX <= TOTAL_COUNT_MAX
 assert ATTEMPTS_DEFAULT <= ATTEMPTS_MAX
 assert WORK_STRING_BYTES_MAX <= WORK_BYTES_MAX
 assert WORK_COMMANDS_MAX <= WORK_NODES_MAX
+assert ACTIONS_SHOWN_MAX <= ACTIONS_KEPT_MAX
 assert TIME_MS_MAX <= INTEGER_MAX < 2**63
 assert KEEP_MS_DEFAULT <= KEEP_FAILED_MS_DEFAULT

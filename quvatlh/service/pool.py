@@ -424,7 +424,7 @@ class Pool(Market, Timetable, Pull, Protocol):
         ...
 
     async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
-        """All of them, oldest first."""
+        """The live ones and the last hundred that ended, oldest first."""
         ...
 
     async def result(self, call: Call, task_id: str) -> object:
