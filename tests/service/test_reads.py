@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from quvatlh.core.filters import TaskFilter
-from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
-from quvatlh.ports import ActionFinished, OutputChunk
+from quvatlh.core.limits import FILED_RESULT, OUTPUT_SHORT_BYTES_MAX, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
+from quvatlh.ports import ActionFinished, OutputChunk, StreamName
 from quvatlh.service import tails
 from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
@@ -41,6 +41,16 @@ def test_a_full_tail_fits_and_is_not_called_whole(text: str) -> None:
     assert len(packed) <= OUTPUT_TAIL_BYTES_MAX
     assert text.endswith(tails.unpack(packed).stdout)
     assert not tails.unpack(packed).is_whole("stdout")
+
+
+@pytest.mark.parametrize("other", [OUTPUT_SHORT_BYTES_MAX, OUTPUT_TAIL_BYTES_MAX])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_short_output_is_whole_beside_any_other(other: int, order: int) -> None:
+    stdout, stderr = (OUTPUT_SHORT_BYTES_MAX, other)[::order]
+    packed = tails.pack(finish("a1", "x" * stdout, "y" * stderr))
+    assert len(packed) <= OUTPUT_TAIL_BYTES_MAX
+    short: StreamName = "stdout" if order == 1 else "stderr"
+    assert tails.unpack(packed).is_whole(short)
 
 
 def test_plain_text_of_others_is_standard_output() -> None:
