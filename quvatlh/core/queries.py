@@ -78,9 +78,7 @@ def get_payload(db: sqlite3.Connection, seq: int) -> tuple[bytes, bool] | None:
     return None if row is None or row[0] is None else (row[0], bool(row[1]))
 
 
-def list_actions(
-    db: sqlite3.Connection, task: TaskRow, ended_max: int = limits.ACTIONS_KEPT_MAX
-) -> list[ActionView]:
+def list_actions(db: sqlite3.Connection, task: TaskRow, ended_max: int = limits.ACTIONS_KEPT_MAX) -> list[ActionView]:
     """The live ones and the last that ended, by token. A plain success has no row of its own: it is told from its task's."""
     sql = (
         "SELECT token, worker, attempt, state, awarded_at, started_at, finished_at, exit_code, signal, error, "

@@ -241,7 +241,7 @@ class Groups(NamedTuple):
 
 
 class LogOutput(NamedTuple):
-    """What an action wrote. With `tail_only` its worker is gone, and this is what travelled with the finish."""
+    """What an action wrote. With `tail_only` this is what travelled with the finish, and no more is to be had."""
 
     chunks: AsyncIterator[bytes]
     tail_only: bool
@@ -249,6 +249,8 @@ class LogOutput(NamedTuple):
     """Whose it is; None where nothing has run yet."""
     offset: int = 0
     """Of the first byte, in all that the action wrote: what stood before it was not asked for, or is no longer kept."""
+    is_there: bool = True
+    """Its worker can be asked; where only the tail is left, that worker does not keep the rest."""
 
 
 class LargeResult(NamedTuple):

@@ -60,7 +60,11 @@ class Workplace:
 
     def __init__(self, seat: Seat, craft: Craft, *, worker: str, directory: str, facts: WorkerFacts) -> None:
         self._seat = seat
-        mixed = None if craft.sender is None else Mixed(craft.executor, Courier(craft.sender, craft.clock))
+        mixed = (
+            None
+            if craft.sender is None
+            else Mixed(craft.executor, Courier(craft.sender, craft.clock, craft.executor.keep))
+        )
         executor: Executor = mixed or craft.executor
         self._executor = executor
         self.reports = Reports(seat, craft.entropy, lambda: self.session.id or self.session.last)

@@ -97,7 +97,7 @@ async def test_a_long_output_comes_from_its_owner_and_the_tail_when_that_is_gone
         assert (await text(output.chunks), output.tail_only) == (b"all of it", False)
         switchboard.cut("n2")
         output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
-        assert (await text(output.chunks), output.tail_only) == (b"it", True)
+        assert (await text(output.chunks), output.tail_only, output.is_there) == (b"it", True, False)
 
 
 async def test_an_output_goes_on_at_an_offset_wherever_it_is_kept(tmp_path: Path) -> None:

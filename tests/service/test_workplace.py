@@ -244,9 +244,7 @@ async def test_outputs_of_what_is_not_listed_any_more_are_pruned(tmp_path: Path)
         assert stand.host.kept == {"a2", "a99"}
 
 
-async def test_pruning_walks_on_round_by_round_and_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pruning_walks_on_round_by_round_and_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workplace, "LISTED_MAX", 2)
     async with one(tmp_path, slots=3) as stand:
         await stand.working()
