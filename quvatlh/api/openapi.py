@@ -268,7 +268,16 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "Policy": _answer(_POLICY, ("name", "version", "digest", "at")),
     "Policies": _list("Policy"),
     "PolicyTest": _answer(
-        {"worker": _TEXT, "verdict": _TEXT, "score": {"type": ["number", "null"]}, "text": {"type": ["string", "null"]}}
+        {
+            "worker": _TEXT,
+            "verdict": _TEXT,
+            "score": {"type": ["number", "null"]},
+            "text": {"type": ["string", "null"]},
+            "state": {
+                "type": ["object", "null"],
+                "description": "as the policy saw it, to be kept and asked with in `states`; null to a narrowed token",
+            },
+        }
     ),
     "PolicyTests": _list("PolicyTest"),
     "Schedule": _answer(_SCHEDULE),

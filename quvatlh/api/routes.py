@@ -177,7 +177,7 @@ ROUTES: Final[Sequence[Route]] = (
         "POST",
         "/v1/policies/test",
         market.test_policy,
-        "What workers would answer; nothing runs",
+        "What workers, live or recorded, would answer; nothing runs",
         "PolicyTests",
         body=market.POLICY_TEST,
     ),

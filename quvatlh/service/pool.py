@@ -368,9 +368,11 @@ class Market(Protocol):
         """Its environments, or the one, begin anew as their processes finish what they do: `{worker, environments}`."""
         ...
 
-    async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
+    async def test_policy(
+        self, call: Call, source: str, task: str | NewTask, worker: str | None, states: Sequence[Json] | None = None
+    ) -> Sequence[Json]:
         """What the live workers (or the one) would answer for a task that stands, or one that might; nothing runs:
-        `{worker, verdict, score, text}`."""
+        `{worker, verdict, score, text, state}`, the state as its policy saw it. With `states` those are judged instead."""
         ...
 
 

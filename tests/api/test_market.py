@@ -99,7 +99,12 @@ async def test_a_policy_is_stored_by_version_as_lua_or_json_and_tested(node: Nod
     await client.add({"work": WORK, "id": "a", "policy": {"name": "p"}})
     for task in ("a", {"work": WORK}):
         test = await client.ask("POST", "/v1/policies/test", {"source": "return true", "task": task})
-        assert test.json["items"] == [{"worker": "one", "verdict": "bid", "score": 1.0, "text": ""}]
+        (told,) = test.json["items"]
+        state = told.pop("state")
+        assert told == {"worker": "one", "verdict": "bid", "score": 1.0, "text": ""}
+        asked = {"source": "return true", "task": task, "states": [state | {"worker": {"name": "gone"}, "at_ms": 7}]}
+        (again,) = (await client.ask("POST", "/v1/policies/test", asked)).json["items"]
+        assert (again["worker"], again["state"]["at_ms"]) == ("gone", 7)
     held = await client.ask("DELETE", "/v1/policies/p")
     assert (held.status, held.code) == (409, "conflict")
     await client.ask("POST", "/v1/tasks/delete", {"ids": ["a"]})
