@@ -84,13 +84,19 @@ _ACTION: Final = {
     "output_tail": {"type": ["string", "null"]},
 }
 _MOVE: Final = dict.fromkeys(("task", "from", "to"), _TEXT)
+_SAID: Final = {
+    "name": _TEXT,
+    "verdict": _TEXT,
+    "detail": {},
+    "score": {"type": ["number", "null"], "description": "of its policy's bid"},
+}
 _EXPLAINED: Final = {
     "state": _TEXT,
     "reason": _TEXT,
     "text": _TEXT,
     "position": {"type": ["integer", "null"]},
     "holders": _IDS,
-    "workers": {"type": "array", "items": _answer({"name": _TEXT, "verdict": _TEXT, "detail": {}})},
+    "workers": {"type": "array", "items": _answer(_SAID)},
     "eta": {"type": ["object", "null"]},
 }
 _WORKER: Final = {

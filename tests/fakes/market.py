@@ -179,10 +179,12 @@ class FakeMarket(Gate):
     def _verdict(self, of: Json, tags: Sequence[str]) -> Json:
         missing = [tag for tag in tags if not any(fnmatchcase(own, tag) for own in of["tags"])]
         if of["state"] != "up":
-            return {"name": of["name"], "verdict": of["state"], "detail": ""}
-        if missing:
-            return {"name": of["name"], "verdict": "tags", "detail": ", ".join(missing)}
-        return {"name": of["name"], "verdict": "would_run" if of["free"] else "slots", "detail": ""}
+            verdict, detail = of["state"], ""
+        elif missing:
+            verdict, detail = "tags", ", ".join(missing)
+        else:
+            verdict, detail = "would_run" if of["free"] else "slots", ""
+        return {"name": of["name"], "verdict": verdict, "detail": detail, "score": None}
 
 
 def _is_wanted(action: Json, wanted: OwnedFilter) -> bool:
