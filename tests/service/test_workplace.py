@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core import limits
 from quvatlh.core.limits import JSON_BYTES_MAX
 from quvatlh.core.queries import announcements
 from quvatlh.ports import Announcement
@@ -242,6 +243,24 @@ async def test_outputs_of_what_is_not_listed_any_more_are_pruned(tmp_path: Path)
         await stand.until_state(task, "succeeded")
         await stand.node.workplace.prune()
         assert stand.host.kept == {"a2", "a99"}
+
+
+async def test_outputs_of_an_action_that_its_task_has_forgotten_are_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ACTIONS_KEPT_MAX", 1)
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add(retry={"attempts": 2, "first_ms": 100, "jitter_permille": 0})
+        for action, state in (("a1", "retrying"), ("a2", "failed")):
+            await stand.until(stand.running)
+            stand.end(action, 1)
+            await stand.until_state(task, state)
+            stand.clock.advance(0.2)
+        stand.host.kept = {"a1", "a2"}
+        await stand.node.workplace.prune()
+        assert stand.host.kept == {"a2"}
+        assert [each["id"] for each in await stand.pool.actions(asked(), task)] == ["a2"]
 
 
 async def test_pruning_walks_on_round_by_round_and_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
