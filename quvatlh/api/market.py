@@ -68,11 +68,33 @@ def _task(given: Any) -> Any:
     return tasks.check(given)
 
 
+def _state(given: Any) -> Any:
+    """As a policy sees it: what it is judged by is looked at, the rest is the policy's business."""
+    for path, kind, words in _OF_A_STATE:
+        found = given
+        for name in path:
+            found = found.get(name) if type(found) is dict else None
+        if type(found) is not kind:
+            raise ValueError(f"must be a worker's state: {'.'.join(path) or 'it'} must be {words}")
+    group = given["cluster"]["group"]
+    if not all(type(count) is int for count in group.values()):
+        raise ValueError("must be a worker's state: cluster.group must be numbers by worker")
+    return given
+
+
+_OF_A_STATE: Final = (
+    ((), dict, "an object"),
+    (("worker", "name"), str, "text"),
+    (("cluster", "group"), dict, "an object"),
+)
+STATES_MAX: Final = 100
+"""Judged one after the other, each for at most half a second."""
 POLICY_TEST: Final = object_of(
     {
         "source": Field(SOURCE),
         "task": Field(Kind(_task, {"anyOf": [ID.schema, TASK.schema]})),
         "worker": Field(NAME),
+        "states": Field(list_of(Kind(_state, {"type": "object"}), STATES_MAX, items_min=1)),
     },
     "source",
     "task",
@@ -150,8 +172,8 @@ async def delete_policy(exchange: Exchange) -> web.StreamResponse:
 
 async def test_policy(exchange: Exchange) -> web.StreamResponse:
     given, _ = await exchange.json()
-    pool = exchange.pool
-    return _list(exchange, await pool.test_policy(exchange.call(), given["source"], given["task"], given.get("worker")))
+    wanted = given["source"], given["task"], given.get("worker"), given.get("states")
+    return _list(exchange, await exchange.pool.test_policy(exchange.call(), *wanted))
 
 
 async def get_announcements(exchange: Exchange) -> web.StreamResponse:

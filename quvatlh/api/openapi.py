@@ -84,13 +84,19 @@ _ACTION: Final = {
     "output_tail": {"type": ["string", "null"]},
 }
 _MOVE: Final = dict.fromkeys(("task", "from", "to"), _TEXT)
+_SAID: Final = {
+    "name": _TEXT,
+    "verdict": _TEXT,
+    "detail": {},
+    "score": {"type": ["number", "null"], "description": "of its policy's bid"},
+}
 _EXPLAINED: Final = {
     "state": _TEXT,
     "reason": _TEXT,
     "text": _TEXT,
     "position": {"type": ["integer", "null"]},
     "holders": _IDS,
-    "workers": {"type": "array", "items": _answer({"name": _TEXT, "verdict": _TEXT, "detail": {}})},
+    "workers": {"type": "array", "items": _answer(_SAID)},
     "eta": {"type": ["object", "null"]},
 }
 _WORKER: Final = {
@@ -268,7 +274,16 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "Policy": _answer(_POLICY, ("name", "version", "digest", "at")),
     "Policies": _list("Policy"),
     "PolicyTest": _answer(
-        {"worker": _TEXT, "verdict": _TEXT, "score": {"type": ["number", "null"]}, "text": {"type": ["string", "null"]}}
+        {
+            "worker": _TEXT,
+            "verdict": _TEXT,
+            "score": {"type": ["number", "null"]},
+            "text": {"type": ["string", "null"]},
+            "state": {
+                "type": ["object", "null"],
+                "description": "as the policy saw it, to be kept and asked with in `states`; null to a narrowed token",
+            },
+        }
     ),
     "PolicyTests": _list("PolicyTest"),
     "Schedule": _answer(_SCHEDULE),

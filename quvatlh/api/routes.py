@@ -114,7 +114,7 @@ ROUTES: Final[Sequence[Route]] = (
     _route("GET", "/v1/tasks", views.get_tasks, "List, filter, count", "TasksOrGroups", params=LIST_PARAMS),
     _route("GET", "/v1/tasks/{id}", views.get_task, "One task; wait for its end", "Task", params={"wait": WAIT}),
     _route("GET", "/v1/tasks/{id}/explain", market.get_explain, "Why it is not running", "Explained"),
-    _route("GET", "/v1/tasks/{id}/actions", views.get_actions, "All its runs", "Actions"),
+    _route("GET", "/v1/tasks/{id}/actions", views.get_actions, "Its live runs, and the last 100 that ended", "Actions"),
     _route(
         "GET",
         "/v1/tasks/{id}/log",
@@ -177,7 +177,7 @@ ROUTES: Final[Sequence[Route]] = (
         "POST",
         "/v1/policies/test",
         market.test_policy,
-        "What workers would answer; nothing runs",
+        "What workers, live or recorded, would answer; nothing runs",
         "PolicyTests",
         body=market.POLICY_TEST,
     ),

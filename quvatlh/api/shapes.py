@@ -17,7 +17,7 @@ from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.model import Notify, Retry, Stop, TaskSpec, Unique, Work
 from quvatlh.service.pool import Json
 
-OPAQUE: Final = frozenset({"work", "payload", "result", "announcement", "data", "facts"})
+OPAQUE: Final = frozenset({"work", "payload", "result", "announcement", "data", "facts", "state"})
 TIMES: Final = frozenset({"at", "expires", "low", "high", "slot"})
 _RECORD_NULLS: Final[Json] = dict.fromkeys(("due_at", "started_at", "finished_at", "expires", "eta", "error", "result"))
 

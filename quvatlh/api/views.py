@@ -22,7 +22,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 LOG_HEADERS: Final = {
     "Quvatlh-Action": "id of the run that wrote it; none where nothing has run yet",
     "Quvatlh-Offset": "of the first byte: beyond the one asked for where what stood before it is no longer kept",
-    "Quvatlh-Log": "`tail` where the run's worker is gone, and only the end is left",
+    "Quvatlh-Log": "where only the end is left: `tail` if the run's worker cannot be asked, `end` if it keeps no more",
 }
 RESULT_HEADERS: Final = {"Quvatlh-Worker": "whose file it is, where it is too large for the record"}
 BACKUP_HEADERS: Final = {
@@ -113,7 +113,7 @@ async def get_log(exchange: Exchange) -> web.StreamResponse:
     if output.action is not None:
         headers["Quvatlh-Action"] = output.action
     if output.tail_only:
-        headers["Quvatlh-Log"] = "tail"
+        headers["Quvatlh-Log"] = "end" if output.is_there else "tail"
     return await _send(exchange, output.chunks, TEXT, headers)
 
 

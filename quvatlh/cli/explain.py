@@ -63,4 +63,6 @@ def _pairs(told: Json, now_ms: int) -> Iterator[tuple[str, str]]:
 
 def _words(one: Json) -> str:
     words = VERDICTS.get(one["verdict"], str(one["verdict"]))
+    if one.get("score") is not None:
+        words += f", bids {one['score']:g}"
     return f"{words}: {one['detail']}" if one.get("detail") else words

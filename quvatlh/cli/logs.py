@@ -49,7 +49,9 @@ class _Reader:
                 self._session.hint(f"{self._task_id} is {task['state']}: nothing has run yet")
         logs = await asyncio.gather(*(self._copy(client, each, action, follow=follow) for each in self._streams))
         if any(log.tail_only for log in logs):
-            self._session.hint("its worker is gone: this is the end of the output, as it came with the report")
+            there = all(log.is_worker_there for log in logs)
+            why = "its worker does not keep the rest" if there else "its worker cannot be asked"
+            self._session.hint(f"{why}: this is the end of the output, as it came with the report")
         elif any(log.begins for log in logs):
             lost = ", ".join(
                 f"{count(log.begins, 'byte')} of {stream}"

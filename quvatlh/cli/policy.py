@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import click
+import msgspec
 
 from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.names import completing, hinting
@@ -19,6 +20,7 @@ from quvatlh.codec.yamltext import BadYaml
 
 SOURCE_BYTES_MAX = 1024 * 1024
 """Far beyond what a node takes: it says how much that is."""
+STATES_BYTES_MAX = 8 * 1024 * 1024
 VERDICTS = {
     "bid": "bids",
     "no_bid": "does not bid",
@@ -116,16 +118,26 @@ def delete(session: Session, name: str) -> None:
     "--task", required=True, metavar="ID|FILE", help="A task that stands, or one in a file as `add` takes it."
 )
 @click.option("--worker", metavar="W", shell_complete=completing("workers"), help="Ask only this one.")
+@click.option(
+    "--state",
+    "recorded",
+    multiple=True,
+    metavar="FILE",
+    help="Ask recorded workers instead: what --json printed, or states out of it. May be repeated.",
+)
 @speaks_http
-def test(session: Session, file: str, *, task: str, worker: str | None) -> None:
-    """Say what each live worker's answer to a task would be under the policy in FILE. Nothing is stored, nothing runs."""
+def test(session: Session, file: str, *, task: str, worker: str | None, recorded: tuple[str, ...]) -> None:
+    """Say what each live worker's answer to a task would be under the policy in FILE. Nothing is stored, nothing runs.
+
+    With --json each answer has the worker's state as the policy saw it; kept in a file, it can be asked again by --state."""
     source = _source(file)
+    states = [state for each in recorded for state in _states(each)] if recorded else None
     asked = _task(task) if os.path.isfile(task) else task
 
     async def work(client: Client) -> list[Json]:
         try:
             async with hinting(client, "workers", worker):
-                return await client.test_policy(source, asked, worker)
+                return await client.test_policy(source, asked, worker, states)
         except Rejected as problem:
             _name_file(problem, file)
             raise
@@ -139,7 +151,7 @@ def test(session: Session, file: str, *, task: str, worker: str | None) -> None:
         rows = [_row(one)[: 3 + len(message)] for one in answers]
         Table(["WORKER", "ANSWER", "SCORE", *message], session.around.columns).print(rows)
     else:
-        session.hint("no worker is up")
+        session.hint("no worker is up" if states is None else f"no state of worker {plain(worker or '')} is recorded")
 
 
 def _row(one: Json) -> list[object]:
@@ -171,12 +183,29 @@ def _task(file: str) -> Json:
     return tasks[0]
 
 
-def _read(file: str) -> bytes:
+def _states(file: str) -> list[Json]:
+    """One state, or answers of a test line by line, of which those without one are passed over."""
+    data = _read(file, STATES_BYTES_MAX)
+    try:
+        try:
+            values = [msgspec.json.decode(data)]
+        except msgspec.DecodeError:
+            values = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
+    except msgspec.DecodeError as error:
+        refuse(f"{file}: {error}")
+    states = [each["state"] if isinstance(each, dict) and "verdict" in each else each for each in values]
+    found = [each for each in states if each is not None]
+    if not found:
+        refuse(f"{file}: holds no state of a worker")
+    return found
+
+
+def _read(file: str, bytes_max: int = SOURCE_BYTES_MAX) -> bytes:
     if file == "-":
-        return sys.stdin.buffer.read(SOURCE_BYTES_MAX)
+        return sys.stdin.buffer.read(bytes_max)
     try:
         with open(file, "rb") as opened:
-            return opened.read(SOURCE_BYTES_MAX)
+            return opened.read(bytes_max)
     except OSError as error:
         refuse(f"{file}: {(error.strerror or '').lower()}")
 

@@ -115,6 +115,7 @@ class Client:
         return await self._read(_path("/v1/tasks", task_id), query, wait_s=wait_s)
 
     async def actions(self, task_id: str) -> list[Json]:
+        """Its live runs, and the last hundred that ended."""
         return await self._items(f"{_path('/v1/tasks', task_id)}/actions")
 
     async def result(self, task_id: str) -> Any:
@@ -308,10 +309,17 @@ class Client:
         """Not while tasks that have not finished name it."""
         await self._write("DELETE", _path("/v1/policies", name), None, key)
 
-    async def test_policy(self, source: str, task: str | Mapping[str, Any], worker: str | None = None) -> list[Json]:
+    async def test_policy(
+        self,
+        source: str,
+        task: str | Mapping[str, Any],
+        worker: str | None = None,
+        states: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Json]:
         """What the live workers (or the one) would answer for a task, by its id or as ADD takes it; nothing runs:
-        `{worker, verdict, score, text}`."""
-        body = msgspec.json.encode({"source": source, "task": task, "worker": worker})
+        `{worker, verdict, score, text, state}`. `states` that were recorded from such answers are judged instead."""
+        asked_with = {"source": source, "task": task, "worker": worker}
+        body = msgspec.json.encode(asked_with if states is None else asked_with | {"states": states})
         asked = Request("POST", "/v1/policies/test", body=body, is_question=True)
         found: list[Json] = (await self._http.ask(asked, _value))["items"]
         return found

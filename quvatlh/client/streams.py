@@ -82,7 +82,9 @@ class Log:
         self.begins = offset
         """Beyond what was asked for: what stood before it is no longer kept."""
         self.tail_only = False
-        """Its worker is gone, and this is the end of it, which travelled with the finish."""
+        """This is the end of it, which travelled with the finish, and there is no more."""
+        self.is_worker_there = True
+        """Where only the tail is left: its worker could be asked, and keeps no more."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         patience = _Patience(self._http)
@@ -109,14 +111,14 @@ class Log:
         offset = response.headers.get("Quvatlh-Offset", "0")
         if not (offset.isascii() and offset.isdigit()):
             errors.not_ours(url, "an offset that is none")
-        is_tail = response.headers.get("Quvatlh-Log") == "tail"
+        kept = response.headers.get("Quvatlh-Log")
         if not self._is_begun:
             self._is_begun = True
             self.action = response.headers.get("Quvatlh-Action", self.action)
-            self.tail_only = is_tail
+            self.tail_only, self.is_worker_there = kept is not None, kept != "tail"
             self.begins = self._next = int(offset)
         elif int(offset) != self._next:
-            lost = "its worker was lost" if is_tail else "it was cut short"
+            lost = "its worker was lost" if kept == "tail" else "it was cut short"
             raise Unavailable("", f"{lost} while its output was read; what came next is not kept", url=url)
 
 

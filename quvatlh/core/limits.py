@@ -47,6 +47,10 @@ SPEC_INLINE_BYTES_MAX: Final = 512
 ERROR_CHARS_MAX: Final = 1024
 """Of an error's text in the task row; the action row has the same text."""
 OUTPUT_TAIL_BYTES_MAX: Final = 4096
+OUTPUT_HEAD_BYTES: Final = 40
+"""Of them, for what says how long both outputs were: an array, two counts and two lengths."""
+OUTPUT_SHORT_BYTES_MAX: Final = 2000
+"""Of one output that needs no file: two of them have room in the tail, and so has one beside any other."""
 RESULT_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
 RAW_RESULT: Final = b"\0"
 """Before a result that is bytes: no JSON begins so."""
@@ -94,6 +98,9 @@ POSITION_MAX: Final = 10_000
 TOTAL_COUNT_MAX: Final = 10_000
 """A total that no counter knows is counted so far and no further."""
 ACTIONS_SHOWN_MAX: Final = 10
+ACTIONS_KEPT_MAX: Final = 100
+"""Ended actions of a task that are remembered. A service that ends each minute would else grow every replica for ever; and
+one answer holds all of them, with up to 4 KiB of output each."""
 
 DIGEST_EVERY_ENTRIES: Final = 10_000
 DIGEST_WINDOW_ROWS: Final = 4000
@@ -108,5 +115,7 @@ assert BATCH_MAX <= ADD_TASKS_MAX <= TOTAL_COUNT_MAX
 assert ATTEMPTS_DEFAULT <= ATTEMPTS_MAX
 assert WORK_STRING_BYTES_MAX <= WORK_BYTES_MAX
 assert WORK_COMMANDS_MAX <= WORK_NODES_MAX
+assert 2 * OUTPUT_SHORT_BYTES_MAX + OUTPUT_HEAD_BYTES <= OUTPUT_TAIL_BYTES_MAX
+assert ACTIONS_SHOWN_MAX <= ACTIONS_KEPT_MAX
 assert TIME_MS_MAX <= INTEGER_MAX < 2**63
 assert KEEP_MS_DEFAULT <= KEEP_FAILED_MS_DEFAULT

@@ -78,13 +78,13 @@ def get_payload(db: sqlite3.Connection, seq: int) -> tuple[bytes, bool] | None:
     return None if row is None or row[0] is None else (row[0], bool(row[1]))
 
 
-def list_actions(db: sqlite3.Connection, task: TaskRow, ended_max: int | None = None) -> list[ActionView]:
-    """By token. A plain success has no row of its own: it is told from its task's."""
+def list_actions(db: sqlite3.Connection, task: TaskRow, ended_max: int = limits.ACTIONS_KEPT_MAX) -> list[ActionView]:
+    """The live ones and the last that ended, by token. A plain success has no row of its own: it is told from its task's."""
     sql = (
         "SELECT token, worker, attempt, state, awarded_at, started_at, finished_at, exit_code, signal, error, "
         "error_text, result, output_tail, progress FROM action WHERE task = ? ORDER BY token DESC LIMIT ?"
     )
-    ended = [_ended(task, row) for row in db.execute(sql, (task.seq, -1 if ended_max is None else ended_max))]
+    ended = [_ended(task, row) for row in db.execute(sql, (task.seq, ended_max))]
     if task.state == "succeeded" and all(action.token != task.token for action in ended):
         last = ActionView(
             action_id(task.token), task.id, task.worker or "", task.token, task.attempts, "succeeded",

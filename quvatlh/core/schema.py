@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from quvatlh.core.statefile import StateRefused
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 TASK: Final = """
 CREATE TABLE task (
@@ -251,7 +251,14 @@ def _lines(db: sqlite3.Connection) -> None:
             OR name IN (SELECT queue FROM task WHERE kept IS NULL AND service = 0 AND lim IS NOT NULL))""")
 
 
-MIGRATIONS: Final[Sequence[Migration]] = (_lines,)
+def _last_actions(db: sqlite3.Connection) -> None:
+    """Version 3: of each task the 100 actions that ended last. With them, the next end has no more than one to forget."""
+    db.execute("""DELETE FROM action WHERE (task, token) IN (SELECT task, token FROM (
+        SELECT task, token, row_number() OVER (PARTITION BY task ORDER BY finished_at DESC, token DESC) AS place
+        FROM action WHERE task IN (SELECT seq FROM task WHERE attempts > 100)) WHERE place > 100)""")
+
+
+MIGRATIONS: Final[Sequence[Migration]] = (_lines, _last_actions)
 """`MIGRATIONS[n]` makes version n + 2 of version n + 1. Never changed once released; a new one is added at the end,
 with a fixture of the version before it (tests/core/fixtures)."""
 

@@ -117,6 +117,10 @@ class LuaJudge:
     async def judge(self, state: Data, questions: Sequence[Question]) -> Sequence[Verdict]:
         verdicts: dict[int, Verdict] = {}
         asked: list[int] = []
+        try:
+            packed_state = frames.packed(state)
+        except _NO_DATA as error:
+            return [Verdict("failed", text=f"the state cannot be shown to it: {error}")] * len(questions)
         marked = {source: self._left_s(source) for source in {question.source for question in questions}}
         for place, question in enumerate(questions):
             if left_s := marked[question.source]:
@@ -128,7 +132,7 @@ class LuaJudge:
             question = questions[asked[n]]
             return _job(frames.JUDGE, question.source, question.task, question.group)
 
-        pending = _Pending(frames.packed(state), [questions[place].source for place in asked], pack)
+        pending = _Pending(packed_state, [questions[place].source for place in asked], pack)
         await self._answer(pending)
         for n, answer in pending.answers.items():
             verdicts[asked[n]] = Verdict(cast("Word", answer.word), answer.score, answer.text)

@@ -274,6 +274,11 @@ class Executor(Protocol):
         is no such file."""
         ...
 
+    async def keep(self, action_id: str, stdout: bytes) -> None:
+        """The output of an action that was carried out beside the executor becomes a file like those of its own. A disk that
+        is full is nobody's fault: then there is none."""
+        ...
+
     async def kept(self) -> Collection[str]:
         """Ids of the actions whose output files are kept on this machine."""
         ...

@@ -176,6 +176,13 @@ class ProcessExecutor:
         directory = f"{self._settings.runner.outputs_dir}/{action_id}"
         return await asyncio.to_thread(outputs.read_result, directory, offset)
 
+    async def keep(self, action_id: str, stdout: bytes) -> None:
+        if not ACTION_ID.fullmatch(action_id):
+            raise ValueError(f"not an action id: {action_id!r}")
+        settings = self._settings.runner
+        directory = f"{settings.outputs_dir}/{action_id}"
+        await asyncio.to_thread(outputs.write, directory, stdout, settings.output_bytes_max)
+
     async def kept(self) -> Collection[str]:
         try:
             return await asyncio.to_thread(os.listdir, self._settings.runner.outputs_dir)

@@ -79,6 +79,13 @@ class StreamWriter:
         return f"{self._directory}/{self._stream}.{offset}"
 
 
+def write(directory: str, stdout: bytes, bytes_max: int) -> None:
+    """All at once, of what nobody else writes. Blocking: for a thread."""
+    writer = StreamWriter(directory, "stdout", bytes_max)
+    writer.write(stdout)
+    writer.close()
+
+
 def read(directory: str, stream: str, offset: int) -> tuple[int, bytes]:
     """The first bytes kept at or after `offset`, at most a chunk, and where they stand; no bytes when there are none."""
     for start in _starts(directory, stream):

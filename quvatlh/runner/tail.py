@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quvatlh.core.limits import OUTPUT_SHORT_BYTES_MAX
 from quvatlh.runner.settings import TAIL_BYTES
 
 _LONGEST_CHARACTER = 4
@@ -34,8 +35,8 @@ def clean(data: bytes, *, cut: bool) -> str:
 
 
 def fits(data: bytes) -> bool:
-    """Whether the record says all of it: its share is enough, and it is clean text as it stands."""
-    if len(data) > TAIL_BYTES // 2 or 0 in data:
+    """Whether the record says all of it: its share is enough whatever the other has, and it is clean text as it stands."""
+    if len(data) > OUTPUT_SHORT_BYTES_MAX or 0 in data:
         return False
     try:
         data.decode()

@@ -193,12 +193,15 @@ class JudgeAsk(Struct, frozen=True, array_like=True):
 
     worker: Name
     questions: Annotated[tuple[JudgeQuestion, ...], Meta(max_length=1000)]
+    shows_state: bool = False
+    """The answer has the state that was judged, with the group of the first question."""
 
 
 class JudgeAnswer(Struct, frozen=True, array_like=True):
     """In order; `task` in them is 0."""
 
     verdicts: tuple[Offer, ...]
+    state: dict[str, Any] | None = None
 
 
 class ReloadAsk(Struct, frozen=True, array_like=True):

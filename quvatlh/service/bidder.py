@@ -79,8 +79,12 @@ class Bidder:
     async def judge(self, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
         """As it would be now, what is bid for counted; nothing follows from it."""
         questions = [Question(each.source, each.task, self._seen.groups.get(each.group, {})) for each in ask.questions]
-        verdicts = await self._judge.judge(self.state(), questions)
-        return asks.JudgeAnswer(tuple(_offer(0, verdict) for verdict in verdicts))
+        state = self.state()
+        verdicts = await self._judge.judge(state, questions)
+        said = tuple(_offer(0, verdict) for verdict in verdicts)
+        if not ask.shows_state:
+            return asks.JudgeAnswer(said)
+        return asks.JudgeAnswer(said, state | {"cluster": state["cluster"] | {"group": dict(questions[0].group)}})
 
     def state(self) -> dict[str, Any]:
         """What a policy would see now, with the cluster as it was at the last look."""

@@ -8,7 +8,7 @@ who receives tells a second time from the first by the delivery's id, or by what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -33,6 +33,7 @@ TIMEOUT_S: Final = 30.0
 AT_ONCE: Final = 64
 """Under way; others wait, claimed."""
 TAIL_BYTES_MAX: Final = 4000
+"""Of an answer, what travels with the end. A longer one is a file of the worker, and so is one that is no text."""
 RETRY_AFTER_S_MAX: Final = 24 * 3600
 
 
@@ -51,8 +52,10 @@ class Errand:
 class Courier:
     """Of one worker. What it begins is live until its end is told."""
 
-    def __init__(self, sender: Sender, clock: Clock) -> None:
+    def __init__(self, sender: Sender, clock: Clock, keep: Callable[[str, bytes], Awaitable[None]]) -> None:
         self._sender = sender
+        self._keep = keep
+        """ports.Executor's: an answer as a file."""
         self._clock = clock
         self._listener: RunnerListener | None = None
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -103,6 +106,8 @@ class Courier:
                 began_ms = self._clock.wall_ms()
                 self._tell_started(errand, began_ms)
                 answer, error = await self._send(errand, request)
+                if answer is not None and not _is_short(answer.body):
+                    await self._keep(errand.action_id, answer.body)
         except asyncio.CancelledError:
             if errand.action_id not in self._stopped:
                 raise
@@ -190,6 +195,11 @@ _FAULTS: Final[Mapping[str, RunFault]] = {
     "forbidden": "unrunnable",
     "too_large": "status",
 }
+
+
+def _is_short(body: bytes) -> bool:
+    """The end says every byte of it."""
+    return len(body) <= TAIL_BYTES_MAX and body.decode(errors="replace").encode() == body
 
 
 def _outgoing(errand: Errand, asked: WebRequest) -> Outgoing:

@@ -37,6 +37,8 @@ LASTING: Final = "paused"
 """Of what holds tasks of its queue, the one that no time and no end of another task lifts."""
 _NOBODY: Final = frozenset({"no_worker", "unplaceable"})
 """No limit that frees and no time that comes brings it to a worker."""
+_BIDDING: Final = frozenset({"slots", "would_run"})
+"""What comes after the policy: it has bid."""
 _WORDS: Final = {"no_bid": "does not want it", "failed": "failed", "overran": "overran", "marked": "is not asked"}
 
 TEXTS: Final[Mapping[str, str]] = {
@@ -60,6 +62,8 @@ class Said(NamedTuple):
     name: str
     verdict: str
     detail: str
+    score: float | None = None
+    """Of its policy's bid, where that stands."""
 
 
 class Explain:
@@ -161,7 +165,10 @@ def _workers(
     facts: ExplainFacts, workers: Sequence[WorkerView], busy: Mapping[str, int], heard: asks.HeardAnswer
 ) -> list[Said]:
     up = frozenset(view.name for view in workers if view.state == "up")
-    return [Said(view.name, *_verdict(facts, view, up, busy.get(view.name, 0), heard)) for view in workers]
+    said = [Said(view.name, *_verdict(facts, view, up, busy.get(view.name, 0), heard)) for view in workers]
+    if facts.task.shape.policy is None:
+        return said
+    return [each._replace(score=heard.verdicts[each.name].score) if each.verdict in _BIDDING else each for each in said]
 
 
 def _too_small(workers: Sequence[WorkerView], needs: int) -> frozenset[str]:

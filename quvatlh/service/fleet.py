@@ -10,15 +10,13 @@ import msgspec
 
 from quvatlh.core import commands as c
 from quvatlh.core import queries
-from quvatlh.core.model import TaskSpec
 from quvatlh.core.owned import OwnedBy, OwnedFilter, count_owned, list_owned
 from quvatlh.core.rejections import FieldError
-from quvatlh.core.scopes import matches_any, narrowed
+from quvatlh.core.scopes import narrowed
 from quvatlh.core.views import PolicyView, WorkerView
-from quvatlh.service import asks, policytask, records, scoping
+from quvatlh.service import asks, records, scoping
 from quvatlh.service.answers import shown
-from quvatlh.service.jury import Jury
-from quvatlh.service.pool import Call, Groups, Json, NewTask, Page, Rejected
+from quvatlh.service.pool import Call, Groups, Json, Page, Rejected
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import BOUNDS
 from quvatlh.service.sources import Sources
@@ -30,11 +28,10 @@ CHANGEABLE: Final = frozenset({"tags", "queues", "slots", "draining"})
 
 
 class Fleet:
-    def __init__(self, reads: Reads, writes: Writes, sources: Sources, jury: Jury) -> None:
+    def __init__(self, reads: Reads, writes: Writes, sources: Sources) -> None:
         self._reads = reads
         self._writes = writes
         self._sources = sources
-        self._jury = jury
 
     # --- workers ---
 
@@ -42,10 +39,10 @@ class Fleet:
         return [records.worker(view) for view in await self._reads.read(call, queries.workers)]
 
     async def worker(self, call: Call, name: str) -> Json:
-        return records.worker(await self._worker(call, name))
+        return records.worker(await self.view(call, name))
 
     async def patch_worker(self, call: Call, name: str, changes: Json) -> Json:
-        known = await self._worker(call, name)
+        known = await self.view(call, name)
         unknown = sorted(changes.keys() - CHANGEABLE)
         if unknown:
             errors = [FieldError(field, "is not a field that can be changed") for field in unknown]
@@ -80,7 +77,7 @@ class Fleet:
         found = await self._reads.read(call, lambda db: count_owned(db, mine, by))
         return Groups([{"value": group.value, "count": group.count} for group in found], partial=False)
 
-    async def _worker(self, call: Call, name: str) -> WorkerView:
+    async def view(self, call: Call, name: str) -> WorkerView:
         found = await self._reads.read(call, lambda db: queries.workers(db, name))
         if not found:
             raise Rejected("not_found", f"there is no worker named {name}")
@@ -98,7 +95,7 @@ class Fleet:
         return _policy(found[0]) | {"source": found[0].source}
 
     async def put_policy(self, call: Call, name: str, source: str) -> Json:
-        await self._compiles(source)
+        await self._sources.compiles(source)
         await self._writes.write(call, asks.Do(c.PutPolicy(name, source)))
         made = await shown(self.policy(call, name))
         del made["source"]
@@ -106,37 +103,6 @@ class Fleet:
 
     async def delete_policy(self, call: Call, name: str) -> None:
         await self._writes.write(call, asks.Do(c.DeletePolicy(name)))
-
-    async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
-        await self._compiles(source)
-        question = await self._question(call, source, task)
-        if worker is not None:
-            views = [await self._worker(call, worker)]
-        else:
-            views = [view for view in await self._reads.read(call, queries.workers) if view.state != "lost"]
-        queue = str(question.task["queue"])
-        asked = [view for view in views if matches_any(queue, _bounds(view))]
-        answers = dict(zip((view.name for view in asked), await self._jury.ask_all(asked, [question]), strict=True))
-        return [_verdict(view.name, answers.get(view.name, f"its token is not for queue {queue}")) for view in views]
-
-    async def _question(self, call: Call, source: str, task: str | NewTask) -> asks.JudgeQuestion:
-        if isinstance(task, str):
-            view = await self._reads.view(call, task)
-            seen = await self._reads.read(None, lambda db: policytask.of_view(db, view))
-            return asks.JudgeQuestion(source, view.row.grp, seen)
-        try:
-            spec = msgspec.convert(task["spec"], TaskSpec)
-        except msgspec.ValidationError as error:
-            raise Rejected("invalid", "the task cannot be taken as it is", [FieldError("task", str(error))]) from error
-        payload: object = task.get("payload")
-        if isinstance(payload, bytes) and task.get("payload_json", True):
-            payload = msgspec.json.decode(payload)
-        return asks.JudgeQuestion(source, spec.group, policytask.of_spec(spec, task.get("id"), payload))
-
-    async def _compiles(self, source: str) -> None:
-        fault = await self._sources.fault(source)
-        if fault:
-            raise Rejected("invalid", "the policy does not compile", [FieldError("source", fault)])
 
 
 def _narrowed(call: Call, wanted: OwnedFilter) -> OwnedFilter:
@@ -151,7 +117,7 @@ def _token_of(cursor: str | None) -> int:
     return int(cursor)
 
 
-def _bounds(worker: WorkerView) -> Sequence[str]:
+def bounds_of(worker: WorkerView) -> Sequence[str]:
     """The queues of the token that it connected with: it sees no task of others."""
     bounds: Sequence[str] = worker.facts.facts.get(BOUNDS, ["*"])
     return bounds
@@ -159,7 +125,7 @@ def _bounds(worker: WorkerView) -> Sequence[str]:
 
 def _check_bounds(worker: WorkerView, queues: Sequence[str]) -> None:
     """Nobody widens what a worker's token allows it."""
-    bounds = _bounds(worker)
+    bounds = bounds_of(worker)
     for position, pattern in enumerate(queues):
         if narrowed([pattern], bounds) != (pattern,):
             text = f"{pattern} is not within the queues of its token, {scoping.listed(bounds)}"
@@ -169,11 +135,3 @@ def _check_bounds(worker: WorkerView, queues: Sequence[str]) -> None:
 def _policy(view: PolicyView) -> Json:
     digest = hashlib.blake2b(view.source.encode(), digest_size=16).hexdigest()
     return {"name": view.name, "version": view.version, "digest": digest, "at_ms": view.at}
-
-
-def _verdict(worker: str, answer: Sequence[asks.Offer] | str) -> Json:
-    if isinstance(answer, str):
-        return {"worker": worker, "verdict": "not_asked", "score": None, "text": answer}
-    said = answer[0]
-    score = said.score if said.word == "bid" else None
-    return {"worker": worker, "verdict": said.word, "score": score, "text": said.text}

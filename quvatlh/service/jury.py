@@ -35,12 +35,9 @@ class Jury:
         found: list[asks.Offer] = []
         for n in range(0, len(questions), QUESTIONS_MAX):
             ask = asks.JudgeAsk(worker.name, tuple(questions[n : n + QUESTIONS_MAX]))
-            try:
-                answer = await self._asked(worker, ask)
-            except (LogError, asks.Unreadable, TimeoutError) as error:
-                return f"worker {worker.name} did not answer: {error}"
-            if len(answer.verdicts) != len(ask.questions):
-                return f"worker {worker.name} answered something else"
+            answer = await self._answer(worker, ask)
+            if isinstance(answer, str):
+                return answer
             found += answer.verdicts
         return found
 
@@ -48,6 +45,22 @@ class Jury:
         self, workers: Sequence[WorkerView], questions: Sequence[asks.JudgeQuestion]
     ) -> Sequence[Verdicts | str]:
         return await asyncio.gather(*(self.ask(worker, questions) for worker in workers))
+
+    async def show_all(
+        self, workers: Sequence[WorkerView], question: asks.JudgeQuestion
+    ) -> Sequence[asks.JudgeAnswer | str]:
+        """With the state that each has judged by."""
+        shown = [asks.JudgeAsk(worker.name, (question,), shows_state=True) for worker in workers]
+        return await asyncio.gather(*(self._answer(*each) for each in zip(workers, shown, strict=True)))
+
+    async def _answer(self, worker: WorkerView, ask: asks.JudgeAsk) -> asks.JudgeAnswer | str:
+        try:
+            answer = await self._asked(worker, ask)
+        except (LogError, asks.Unreadable, TimeoutError) as error:
+            return f"worker {worker.name} did not answer: {error}"
+        if len(answer.verdicts) != len(ask.questions):
+            return f"worker {worker.name} answered something else"
+        return answer
 
     async def _asked(self, worker: WorkerView, ask: asks.JudgeAsk) -> asks.JudgeAnswer:
         node = worker.facts.facts.get("node_id")

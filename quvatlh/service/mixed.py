@@ -65,11 +65,14 @@ class Mixed:
         return (*self._executor.live(), *self._courier.live())
 
     def follow(self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
-        """Of an errand nothing: what it is answered is in its end."""
+        """Of an errand nothing before its end: what it is answered comes whole."""
         return self._executor.follow(action_id, stdout_offset, stderr_offset)
 
     async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
         return await self._executor.result(action_id, offset)
+
+    async def keep(self, action_id: str, stdout: bytes) -> None:
+        await self._executor.keep(action_id, stdout)
 
     async def kept(self) -> Collection[str]:
         return await self._executor.kept()

@@ -44,11 +44,13 @@ from quvatlh.service.schedules import Schedules
 from quvatlh.service.seats import Seats
 from quvatlh.service.sizes import Sizes
 from quvatlh.service.sources import Sources
+from quvatlh.service.stamps import Stamps
 from quvatlh.service.state import State
 from quvatlh.service.status import LogFacts, Status
 from quvatlh.service.tasklogs import TaskLogs
 from quvatlh.service.traffic import Traffic
 from quvatlh.service.tree import Tree
+from quvatlh.service.trials import Trials
 from quvatlh.service.watching import NodeWatching, Watching
 from quvatlh.service.workplace import Craft, Workplace
 from quvatlh.service.writes import Writes
@@ -117,6 +119,7 @@ class NodePool:
         known: tokens.Tokens,
         reception: Reception,
         fleet: Fleet,
+        trials: Trials,
         explain: Explain,
         balancing: Balancing,
         queues: Queues,
@@ -139,7 +142,7 @@ class NodePool:
         self.result, self.log, self.events = reads.result, logs.log, reads.events
         self.workers, self.worker, self.patch_worker = fleet.workers, fleet.worker, fleet.patch_worker
         self.announcements, self.owned, self.count_owned = fleet.announcements, fleet.owned, fleet.count_owned
-        self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, fleet.test_policy
+        self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, trials.test_policy
         self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
         self.explain, self.balance = explain.explain, balancing.balance
         self.schedules, self.schedule, self.ledger = schedules.schedules, schedules.schedule, schedules.ledger
@@ -244,6 +247,7 @@ class Node:
         bulks = Bulks(log, peers, self.door, reads, self.tree, world.entropy)
         sources = Sources(world.judge)
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
+        fleet = Fleet(reads, writes, sources)
         explain = Explain(log, peers, state, reads, self.presence, duties.book, clock)
         explain.claims = duties.pulls.offered
         return NodePool(
@@ -253,7 +257,8 @@ class Node:
             self._status,
             known,
             self._reception,
-            Fleet(reads, writes, sources, duties.jury),
+            fleet,
+            Trials(reads, fleet, sources, duties.jury, Stamps(clock, world.entropy), self._now_ms),
             explain,
             Balancing(log, peers, duties.balancer),
             Queues(reads, writes, bulks, traffic, state, clock),

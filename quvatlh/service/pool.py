@@ -241,7 +241,7 @@ class Groups(NamedTuple):
 
 
 class LogOutput(NamedTuple):
-    """What an action wrote. With `tail_only` its worker is gone, and this is what travelled with the finish."""
+    """What an action wrote. With `tail_only` this is what travelled with the finish, and no more is to be had."""
 
     chunks: AsyncIterator[bytes]
     tail_only: bool
@@ -249,6 +249,8 @@ class LogOutput(NamedTuple):
     """Whose it is; None where nothing has run yet."""
     offset: int = 0
     """Of the first byte, in all that the action wrote: what stood before it was not asked for, or is no longer kept."""
+    is_there: bool = True
+    """Its worker can be asked; where only the tail is left, that worker does not keep the rest."""
 
 
 class LargeResult(NamedTuple):
@@ -319,7 +321,8 @@ class Market(Protocol):
         ...
 
     async def explain(self, call: Call, task_id: str) -> Json:
-        """`{state, reason, text, position, holders, workers: [{name, verdict, detail}], eta}`, as section 9 says."""
+        """`{state, reason, text, position, holders, workers: [{name, verdict, detail, score}], eta}`, as section 9 says;
+        the score of its policy's bid, None without one."""
         ...
 
     async def workers(self, call: Call) -> Sequence[Json]:
@@ -366,9 +369,11 @@ class Market(Protocol):
         """Its environments, or the one, begin anew as their processes finish what they do: `{worker, environments}`."""
         ...
 
-    async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
+    async def test_policy(
+        self, call: Call, source: str, task: str | NewTask, worker: str | None, states: Sequence[Json] | None = None
+    ) -> Sequence[Json]:
         """What the live workers (or the one) would answer for a task that stands, or one that might; nothing runs:
-        `{worker, verdict, score, text}`."""
+        `{worker, verdict, score, text, state}`, the state as its policy saw it. With `states` those are judged instead."""
         ...
 
 
@@ -424,7 +429,7 @@ class Pool(Market, Timetable, Pull, Protocol):
         ...
 
     async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
-        """All of them, oldest first."""
+        """The live ones and the last hundred that ended, oldest first."""
         ...
 
     async def result(self, call: Call, task_id: str) -> object:

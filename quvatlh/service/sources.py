@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from quvatlh.core.limits import ERROR_CHARS_MAX
 from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.rejections import FieldError
-from quvatlh.ports import CodeKind, Judge
-from quvatlh.service.asks import Draft
-from quvatlh.service.pool import Rejected
+from quvatlh.ports import CodeKind, Judge, Question
+from quvatlh.service.asks import Draft, Offer
+from quvatlh.service.pool import Json, Rejected
 
 KNOWN_MAX: Final = 10_000
 FAULTS_MAX: Final = 50
@@ -37,6 +38,19 @@ class Sources:
         else:
             self._known.move_to_end(key)
         return known
+
+    async def compiles(self, source: str) -> None:
+        """Rejected(invalid) where it does not."""
+        fault = await self.fault(source)
+        if fault:
+            raise Rejected("invalid", "the policy does not compile", [FieldError("source", fault)])
+
+    async def judge(self, state: Json, source: str, task: Json, group: Mapping[str, int]) -> Offer:
+        """What it makes of a task, by the state that is given."""
+        if self._judge is None:
+            raise Rejected("conflict", "no policies are run here")
+        (verdict,) = await self._judge.judge(state, [Question(source, task, group)])
+        return Offer(0, verdict.word, verdict.score, verdict.text[:ERROR_CHARS_MAX])
 
     async def check(self, drafts: Sequence[Draft]) -> None:
         """Rejected(invalid) with all that does not compile."""

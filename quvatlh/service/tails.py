@@ -6,17 +6,16 @@ another kind reports plain text) is the end of its standard output.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
+from quvatlh.core.limits import OUTPUT_HEAD_BYTES, OUTPUT_TAIL_BYTES_MAX
 from quvatlh.ports import ActionFinished, StreamName
 
 REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
 """Stands for bytes that were no text: where there is one, what is kept has another length than what was written."""
-_HEAD_BYTES = 40
-"""Of the array, two counts and two lengths."""
+_ROOM_BYTES: Final = OUTPUT_TAIL_BYTES_MAX - OUTPUT_HEAD_BYTES
 
 
 class Tails(NamedTuple):
@@ -58,11 +57,11 @@ _DECODER: msgspec.msgpack.Decoder[tuple[int, int, str, str]] = msgspec.msgpack.D
 
 
 def pack(event: ActionFinished) -> bytes:
-    """At most OUTPUT_TAIL_BYTES_MAX; nothing of nothing."""
+    """At most OUTPUT_TAIL_BYTES_MAX; nothing of nothing. Half for each, and what one does not need is the other's."""
     if not event.stdout_bytes and not event.stderr_bytes:
         return b""
-    stderr = _last(event.stderr_tail, OUTPUT_TAIL_BYTES_MAX - _HEAD_BYTES)
-    stdout = _last(event.stdout_tail, OUTPUT_TAIL_BYTES_MAX - _HEAD_BYTES - len(stderr.encode()))
+    stderr = _last(event.stderr_tail, max(_ROOM_BYTES // 2, _ROOM_BYTES - len(event.stdout_tail.encode())))
+    stdout = _last(event.stdout_tail, _ROOM_BYTES - len(stderr.encode()))
     return msgspec.msgpack.encode((event.stdout_bytes, event.stderr_bytes, stdout, stderr))
 
 

@@ -36,42 +36,59 @@ class TaskLogs:
         rest = kept.since(output, offset) if ended and found.state != "lost" else None
         if rest is not None:
             return LogOutput(_pieces([rest]), tail_only=False, action=found.id, offset=offset)
-        owner = await self._reads.owner(found.worker)
+        owner, first = await self._reads.owner(found.worker), None
         if owner is not None:
             ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0, found.worker)
-            try:
-                first = await self._outputs.piece(owner, ask)
-            except (ports.LogError, asks.Unreadable):
-                first = None
+            first = await self._first(owner, ask)
             if first is not None and (first.data or not ended):
                 chunks = self._outputs.follow(owner, ask, first, follow=follow and not ended)
-                chunks = self._with_tail(chunks, task_id, found.id, output, offset, follow=follow)
+                chunks = self._with_end(chunks, task_id, owner, ask) if follow else chunks
                 if follow and call.principal.scope is not None:
                     chunks = self._while_seen(call, task_id, chunks)
                 start = first.next_offset - len(first.data)
                 return LogOutput(chunks, tail_only=False, action=found.id, offset=start)
-        return LogOutput(_pieces([kept.of(output)]), tail_only=True, action=found.id, offset=kept.start(output))
+        return LogOutput(
+            _pieces([kept.of(output)]),
+            tail_only=True,
+            action=found.id,
+            offset=kept.start(output),
+            is_there=first is not None,
+        )
 
-    async def _with_tail(
-        self, chunks: AsyncIterator[bytes], task_id: str, action: str, output: Output, offset: int, *, follow: bool
+    async def _first(self, owner: str, ask: asks.OutputAsk) -> asks.OutputAnswer | None:
+        """None where the owner cannot be asked."""
+        try:
+            return await self._outputs.piece(owner, ask)
+        except (ports.LogError, asks.Unreadable):
+            return None
+
+    async def _with_end(
+        self, chunks: AsyncIterator[bytes], task_id: str, owner: str, ask: asks.OutputAsk
     ) -> AsyncIterator[bytes]:
-        """What is so short that it never was in a file comes with the finish."""
+        """What was in no file while it ran comes with the finish, or is in one since."""
         sent = False
         async for chunk in chunks:
             sent = True
             yield chunk
-        if follow and not sent:
-            watch = self._feed.watch(task_id)
-            try:
-                while True:
-                    found = await self._reads.read(None, lambda db: _find(queries.get_task(db, task_id), action))
-                    if found is None or found.finished_at is not None:
-                        break
-                    await watch.wait(LOOK_S)
-            finally:
-                watch.close()
-            if found is not None:
-                yield tails.unpack(found.output_tail).since(output, offset) or b""
+        if sent:
+            return
+        watch = self._feed.watch(task_id)
+        try:
+            while True:
+                found = await self._reads.read(None, lambda db: _find(queries.get_task(db, task_id), ask.action))
+                if found is None or found.finished_at is not None:
+                    break
+                await watch.wait(LOOK_S)
+        finally:
+            watch.close()
+        if found is None:
+            return
+        rest = tails.unpack(found.output_tail).since("stderr" if ask.stderr else "stdout", ask.offset)
+        if rest is not None:
+            yield rest
+        elif (first := await self._first(owner, ask)) is not None:
+            async for chunk in self._outputs.follow(owner, ask, first, follow=False):
+                yield chunk
 
     async def _while_seen(self, call: Call, task_id: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Until the task is moved out of the token's scope: what it writes from then on is not for it, and there is no such

@@ -60,7 +60,11 @@ class Workplace:
 
     def __init__(self, seat: Seat, craft: Craft, *, worker: str, directory: str, facts: WorkerFacts) -> None:
         self._seat = seat
-        mixed = None if craft.sender is None else Mixed(craft.executor, Courier(craft.sender, craft.clock))
+        mixed = (
+            None
+            if craft.sender is None
+            else Mixed(craft.executor, Courier(craft.sender, craft.clock, craft.executor.keep))
+        )
         executor: Executor = mixed or craft.executor
         self._executor = executor
         self.reports = Reports(seat, craft.entropy, lambda: self.session.id or self.session.last)
@@ -76,6 +80,8 @@ class Workplace:
         self.bidder = Bidder(seat, self.session, self.worker, craft.judge, self._own, craft.clock)
         self.worker.on_changed = self.bidder.changed
         self._drained = False
+        self._pruned_to = 0
+        """The last token that was asked about in this walk over the kept outputs."""
         seat.sit(self)
         executor.listen(self)
 
@@ -179,15 +185,17 @@ class Workplace:
             await self.prune()
 
     async def prune(self) -> None:
-        """The oldest first; what is more than one question holds waits for the next round."""
+        """The oldest first; the next round goes on after what one question holds, and begins anew after the youngest."""
         kept = {token: name for name in await self._executor.kept() if (token := serial_of(name))}
-        asked = sorted(kept)[:LISTED_MAX]
+        asked = sorted(token for token in kept if token > self._pruned_to)[:LISTED_MAX]
         if not asked:
+            self._pruned_to = 0
             return
         try:
             listed = set(await self._seat.listed(asked))
         except LogError:
             return
+        self._pruned_to = asked[-1] if len(asked) == LISTED_MAX else 0
         gone = set(asked) - listed
         if gone:
             self._executor.prune([name for token, name in kept.items() if token not in gone])

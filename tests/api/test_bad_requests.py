@@ -128,6 +128,8 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("PUT", "/v1/policies/p", {"source": "function("}, 400, "invalid", "line 1, column 9"),
     ("PUT", "/v1/policies/a%2Fb", {"source": "x"}, 400, "invalid", "name must not hold '/'"),
     ("POST", "/v1/policies/test", {"source": "x"}, 400, "invalid", "task is required"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": "a", "states": [{}]}, 400, "invalid", "worker.name must be"),
+    ("POST", "/v1/policies/test", {"source": "x", "task": "a", "states": []}, 400, "invalid", "must have 1 to 100"),
     ("POST", "/v1/policies/test", {"source": "x", "task": "none"}, 404, "not_found", "there is no task none"),
     ("POST", "/v1/policies/test", {"source": "x", "task": {"wrk": 1}}, 400, "invalid", "task.wrk is not a known field"),
     ("POST", "/v1/policies/test", {"source": "x", "task": "a", "worker": "two"}, 404, "not_found", "no worker two"),

@@ -99,7 +99,12 @@ async def test_a_policy_is_stored_by_version_as_lua_or_json_and_tested(node: Nod
     await client.add({"work": WORK, "id": "a", "policy": {"name": "p"}})
     for task in ("a", {"work": WORK}):
         test = await client.ask("POST", "/v1/policies/test", {"source": "return true", "task": task})
-        assert test.json["items"] == [{"worker": "one", "verdict": "bid", "score": 1.0, "text": ""}]
+        (told,) = test.json["items"]
+        state = told.pop("state")
+        assert told == {"worker": "one", "verdict": "bid", "score": 1.0, "text": ""}
+        asked = {"source": "return true", "task": task, "states": [state | {"worker": {"name": "gone"}, "at_ms": 7}]}
+        (again,) = (await client.ask("POST", "/v1/policies/test", asked)).json["items"]
+        assert (again["worker"], again["state"]["at_ms"]) == ("gone", 7)
     held = await client.ask("DELETE", "/v1/policies/p")
     assert (held.status, held.code) == (409, "conflict")
     await client.ask("POST", "/v1/tasks/delete", {"ids": ["a"]})
@@ -152,7 +157,7 @@ async def test_explain_says_why_worker_by_worker(node: Node) -> None:
     await node.client.add({"work": WORK, "id": "a", "tags": ["gpu"]})
     node.pool.why["a"] = {"reason": "tags", "eta": {"at_ms": 1_700_000_000_000, "low_ms": 0, "high_ms": None}}
     told = (await node.client.get("/v1/tasks/a/explain")).json
-    assert told["workers"] == [{"name": "one", "verdict": "tags", "detail": "gpu"}]
+    assert told["workers"] == [{"name": "one", "verdict": "tags", "detail": "gpu", "score": None}]
     assert told["eta"] == {"at": "2023-11-14T22:13:20.000Z", "low": "1970-01-01T00:00:00.000Z", "high": None}
 
 

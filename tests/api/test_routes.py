@@ -149,6 +149,8 @@ async def test_output_is_streamed_and_a_tail_is_marked(node: Node) -> None:
     writer.close()
     node.pool.tail_only = True
     assert (await node.client.get("/v1/tasks/a/log")).headers["Quvatlh-Log"] == "tail"
+    node.pool.is_worker_there = True
+    assert (await node.client.get("/v1/tasks/a/log")).headers["Quvatlh-Log"] == "end"
 
 
 async def test_output_goes_on_at_an_offset_and_says_whose_it_is_and_where_it_begins(node: Node) -> None:

@@ -67,7 +67,7 @@ class StagePool(FakePool):
         """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `retry ID CODE [THEN...]`, `back-off ID CODE SPAN`,
         `delete ID`, `when-waited ID ...`,
         or about
-        the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `log-begins N`; about workers:
+        the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `worker-there`, `log-begins N`; about workers:
         `worker NAME SLOTS TAG...`, `lost NAME`, `rates QUEUE JSON`, `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
         match words:
             case ["start", task_id]:
@@ -103,6 +103,8 @@ class StagePool(FakePool):
                 self.stuck = None
             case ["tail-only"]:
                 self.tail_only = True
+            case ["worker-there"]:
+                self.is_worker_there = True
             case ["log-begins", number]:
                 self.log_begins = int(number)
             case _:

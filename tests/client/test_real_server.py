@@ -58,7 +58,7 @@ def test_verbs_change_tasks_and_balance_moves_them(client: BlockingClient) -> No
     assert client.balance("g", dry_run=True, most=5).moves == []
     assert client.act("kill", ids=["t1"]).done == 1
     assert client.act("retry", match={"error": "killed"}).done == 1
-    assert client.explain("t1")["workers"] == [{"name": "one", "verdict": "would_run", "detail": ""}]
+    assert client.explain("t1")["workers"] == [{"name": "one", "verdict": "would_run", "detail": "", "score": None}]
     assert client.announcements("g") == []
     assert client.live({"group": "g"}, "worker") == {"groups": []}
     assert client.live({"kind": "service"})["items"] == []

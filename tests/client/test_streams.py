@@ -74,7 +74,14 @@ async def test_of_a_log_whose_worker_is_gone_only_the_tail_is_there_and_says_so(
     async with node(sends(b"tail", Quvatlh_Log="tail")) as only, client(only.url) as asker:
         log = asker.log("t", "stderr")
         assert b"".join([chunk async for chunk in log]) == b"tail"
-        assert log.tail_only
+        assert (log.tail_only, log.is_worker_there) == (True, False)
+
+
+async def test_a_worker_that_keeps_no_more_is_not_called_gone() -> None:
+    async with node(sends(b"end", Quvatlh_Log="end")) as only, client(only.url) as asker:
+        log = asker.log("t")
+        assert b"".join([chunk async for chunk in log]) == b"end"
+        assert (log.tail_only, log.is_worker_there) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,46 @@ def test_a_lost_or_relocated_instance_is_replaced_at_once_and_a_killed_one_after
     assert (table.award("s"), table.state("s")) == (0, "pending")
 
 
+def kept(table: Table, task_id: str) -> list[int]:
+    rows = table.db.execute("SELECT token FROM action WHERE task = ? ORDER BY token", (table.seq(task_id),))
+    return [token for (token,) in rows]
+
+
+def test_of_a_service_the_last_hundred_ends_are_remembered_whenever_they_began(table: Table) -> None:
+    steady = table.running("s", kind="service", limit=2)
+    tokens = []
+    for _ in range(limits.ACTIONS_KEPT_MAX + 3):
+        tokens.append(table.award("s"))
+        table.start(tokens[-1])
+        table.finish(tokens[-1])
+        table.later(limits.MINUTE_MS)
+        table.do(c.Promote())
+    assert kept(table, "s") == tokens[3:]
+    table.finish(steady, 1, exit_code=3)
+    assert kept(table, "s") == [steady, *tokens[4:]]
+    view = queries.get_task(table.db, "s")
+    assert view is not None
+    assert [action.token for action in queries.list_actions(table.db, view.row)] == kept(table, "s")
+
+
+def test_of_a_job_with_many_retries_the_same_and_one_that_ends_at_once_asks_for_nothing(table: Table) -> None:
+    statements: list[str] = []
+    table.db.set_trace_callback(statements.append)
+    table.finish(table.running("short"), 1, permanent=True)
+    assert not [each for each in statements if "DELETE FROM action" in each]
+    table.db.set_trace_callback(None)
+    retry = Retry(attempts=1000, backoff="constant", first_ms=100, jitter_permille=0)
+    table.finish(table.running("long", retry=retry), 1)
+    for _ in range(limits.ACTIONS_KEPT_MAX + 4):
+        table.finish(again(table, "long"), 1)
+    assert len(kept(table, "long")) == limits.ACTIONS_KEPT_MAX
+    table.finish(again(table, "long"))
+    view = queries.get_task(table.db, "long")
+    assert view is not None
+    actions = queries.list_actions(table.db, view.row)
+    assert (len(actions), actions[-1].state) == (limits.ACTIONS_KEPT_MAX, "succeeded")
+
+
 def test_lowering_a_services_limit_stops_its_youngest_surplus(table: Table) -> None:
     table.add("s", kind="service", limit=3)
     tokens = [table.award("s") for _ in range(3)]

@@ -147,6 +147,19 @@ def test_tables_of_an_older_version_become_those_of_today(version: int, tmp_path
             assert shape_of(old.db) == shape_of(fresh.db)
 
 
+def test_version_3_keeps_of_each_task_the_actions_that_ended_last(tmp_path: Path) -> None:
+    with Table(tmp_path) as table:
+        table.add("s", kind="service")
+        table.db.execute("UPDATE task SET attempts = 130, token = 130")
+        table.db.execute("UPDATE serial SET n = 130 WHERE name = 'token'")
+        row = "INSERT INTO action VALUES (1, ?, 'w', 1, 'failed', 0, 0, ?, 1, NULL, NULL, NULL, NULL, NULL, NULL)"
+        table.db.executemany(row, [(token, 1000 if token == 7 else token) for token in range(1, 131)])
+        table.db.execute("UPDATE schema_version SET version = 2")
+    with Table(tmp_path) as table:
+        kept = [token for (token,) in table.db.execute("SELECT token FROM action ORDER BY token")]
+        assert kept == [7, *range(32, 131)]
+
+
 def test_steps_are_taken_from_the_version_that_is_there_all_or_none(tmp_path: Path) -> None:
     def one(db: sqlite3.Connection) -> None:
         db.execute("CREATE TABLE one (x)")

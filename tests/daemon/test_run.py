@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.ports import Reserved
-from tests.daemon.program import Program, until_there
+from tests.daemon.program import COMMAND, PATIENCE_S, ROOT, Program, until_there
 
 Start = Callable[..., Program]
 
@@ -100,6 +103,31 @@ def test_a_stop_gives_what_runs_back_and_a_start_takes_it_up_again(start: Start,
 
 
 @pytest.mark.long
+def test_the_link_that_open_prints_logs_a_browser_in_once(start: Start) -> None:
+    node = start().listening().ready()
+    words = [*COMMAND[:-1], "open", "--print", "--url", node.url, "--data", str(node.data)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("QUVATLH_")}
+    said = subprocess.run(words, cwd=ROOT, env=clean, stdout=subprocess.PIPE, text=True, check=True)
+    link = said.stdout.strip()
+    assert link.startswith(f"{node.url}/login?once=")
+
+    def get(path: str, cookie: str = "") -> tuple[int, Message]:
+        door = http.client.HTTPConnection(link.split("/")[2], timeout=PATIENCE_S)
+        with contextlib.closing(door):
+            door.request("GET", path, headers={"Cookie": cookie} if cookie else {})
+            answer = door.getresponse()
+            return answer.status, answer.headers
+
+    path = link.removeprefix(node.url)
+    status, headers = get(path)
+    assert (status, headers["Location"]) == (303, "/")
+    cookie = headers["Set-Cookie"].partition(";")[0]
+    assert get("/v1/session", cookie)[0] == 200
+    assert get("/v1/session")[0] == 401
+    status, headers = get(path)
+    assert (status, headers["Location"], headers["Set-Cookie"]) == (303, "/#/login?link=used", None)
+
+
 def test_a_large_output_is_followed_to_its_end(start: Start, tmp_path: Path) -> None:
     node = start().listening().ready()
     gate = tmp_path / "gate"

@@ -35,6 +35,8 @@ class FakeHost:
         """What `open` raises while it is set."""
         self.kept: set[str] = set()
         self.results: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}
+        """Outputs that were given to be kept."""
         """Results that are files, by action."""
         """Actions with output files."""
         self.environments: tuple[str, ...] = ("default",)
@@ -142,8 +144,10 @@ class FakeExecutor:
     async def follow(
         self, action_id: str, stdout_offset: int = 0, stderr_offset: int = 0
     ) -> AsyncIterator[OutputChunk]:
-        """Of standard output, while the executor has not been told to forget the action."""
+        """Of standard output, while the executor has not been told to forget the action, or it was given to be kept."""
         offset = stdout_offset
+        if data := self._host.files.get(action_id, b"")[offset:]:
+            yield OutputChunk("stdout", offset, data)
         while self._process is not None and (held := self._process.held.get(action_id)) is not None:
             data = held.stdout[offset:]
             if data:
@@ -158,6 +162,9 @@ class FakeExecutor:
         """A few bytes at a time."""
         whole = self._host.results.get(action_id)
         return None if whole is None else (whole[offset : offset + 4], len(whole))
+
+    async def keep(self, action_id: str, stdout: bytes) -> None:
+        self._host.files[action_id] = stdout
 
     async def kept(self) -> Collection[str]:
         return sorted(self._host.kept)

@@ -130,14 +130,23 @@ class FakeMarket(Gate):
                 raise Rejected("conflict", f"task {record['id']} names it")
         del self.stored[name]
 
-    async def test_policy(self, call: Call, source: str, task: str | NewTask, worker: str | None) -> Sequence[Json]:
+    async def test_policy(
+        self, call: Call, source: str, task: str | NewTask, worker: str | None, states: Sequence[Json] | None = None
+    ) -> Sequence[Json]:
         await self._enter(call)
         _compiles(source)
         if isinstance(task, str):
             known(self.records, task, "task")
-        asked = list(self.crew.values()) if worker is None else [known(self.crew, worker, "worker")]
-        verdict = ("bid", 1.0) if "true" in source else ("no_bid", None)
-        return [{"worker": one["name"], "verdict": verdict[0], "score": verdict[1], "text": ""} for one in asked]
+        if states is None:
+            asked = list(self.crew.values()) if worker is None else [known(self.crew, worker, "worker")]
+            states = [{"worker": {"name": one["name"]}, "cluster": {"group": {}}} for one in asked]
+        word, score = ("bid", 1.0) if "true" in source else ("no_bid", None)
+        names = [(each["worker"]["name"], each) for each in states]
+        return [
+            {"worker": name, "verdict": word, "score": score, "text": "", "state": state}
+            for name, state in names
+            if worker in {None, name}
+        ]
 
     def _balance(self, group: str, most: int | None, *, dry_run: bool) -> Balanced:
         held = [one for one in self.records.values() if one["spec"].get("group", "default") == group]
@@ -170,10 +179,12 @@ class FakeMarket(Gate):
     def _verdict(self, of: Json, tags: Sequence[str]) -> Json:
         missing = [tag for tag in tags if not any(fnmatchcase(own, tag) for own in of["tags"])]
         if of["state"] != "up":
-            return {"name": of["name"], "verdict": of["state"], "detail": ""}
-        if missing:
-            return {"name": of["name"], "verdict": "tags", "detail": ", ".join(missing)}
-        return {"name": of["name"], "verdict": "would_run" if of["free"] else "slots", "detail": ""}
+            verdict, detail = of["state"], ""
+        elif missing:
+            verdict, detail = "tags", ", ".join(missing)
+        else:
+            verdict, detail = "would_run" if of["free"] else "slots", ""
+        return {"name": of["name"], "verdict": verdict, "detail": detail, "score": None}
 
 
 def _is_wanted(action: Json, wanted: OwnedFilter) -> bool:

@@ -74,6 +74,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         self.outputs: dict[tuple[str, Output], bytes] = {}
         self.output_error: BaseException | None = None
         self.tail_only = False
+        self.is_worker_there = False
         self.counts_in_part = False
         self.log_begins = 0
         """What was written before it is no longer kept."""
@@ -179,7 +180,9 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         if action not in {None, "a1"}:
             raise Rejected("not_found", f"{task_id} has no action {action}")
         start = max(offset, self.log_begins)
-        return LogOutput(self._output(task_id, output, start, follow=follow), self.tail_only, "a1", start)
+        return LogOutput(
+            self._output(task_id, output, start, follow=follow), self.tail_only, "a1", start, self.is_worker_there
+        )
 
     async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
         await self._enter(call)

@@ -268,6 +268,12 @@ async def test_what_is_forgotten_while_it_runs_is_not_kept(make: Make) -> None:
     assert found.held == ()
 
 
+async def test_what_was_carried_out_beside_it_is_followed_like_its_own(make: Make) -> None:
+    executor, _, _ = await opened(make)
+    await executor.keep("a7", b"an answer")
+    assert [(each.offset, each.data) async for each in executor.follow("a7", 3)] == [(3, b"answer")]
+
+
 async def test_the_newest_daemon_has_the_executor_and_the_other_is_told(make: Make) -> None:
     first, ear, life = await running(make)
     second, _, found = await opened(make)

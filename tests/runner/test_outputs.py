@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from quvatlh.core.limits import OUTPUT_SHORT_BYTES_MAX
 from quvatlh.ports import OutputChunk
 from quvatlh.runner import outputs
 from quvatlh.runner.capture import Bell
 from quvatlh.runner.outputs import StreamWriter
 from quvatlh.runner.settings import CHUNK_BYTES, OUTPUT_BYTES_MIN, TAIL_BYTES
 from quvatlh.runner.tail import Tail, clean, share
+from quvatlh.service import tails
 from tests.runner.bed import Bed
 
 
@@ -63,6 +65,15 @@ async def test_binary_output_is_kept_as_it_is_and_clean_in_the_record(bed: Bed) 
     assert b"".join([c.data for c in await followed(bed, name)]) == bytes(range(256)) * 16
     assert len(end.stdout_tail.encode()) <= TAIL_BYTES
     assert "\x00" not in end.stdout_tail
+
+
+@pytest.mark.parametrize("size", [OUTPUT_SHORT_BYTES_MAX, OUTPUT_SHORT_BYTES_MAX + 1, TAIL_BYTES // 2])
+async def test_what_has_no_file_has_room_in_the_record(bed: Bed, size: int) -> None:
+    name = bed.start(f"printf %{size}s x; printf %{size}s y >&2")
+    recorded = tails.unpack(tails.pack(await bed.has_finished(name)))
+    for stream in ("stdout", "stderr"):
+        has_file = (bed.outputs / name / f"{stream}.0").exists()
+        assert has_file or recorded.is_whole(stream)
 
 
 async def test_follow_gives_both_streams_as_they_come_until_the_end(bed: Bed) -> None:

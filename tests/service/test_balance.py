@@ -14,7 +14,7 @@ from quvatlh.service import asks, jury
 from quvatlh.service.balance import AT_ONCE, MOVE_S
 from quvatlh.service.pool import Rejected, Unavailable
 from tests.service.bidding import POLICY, offer, ready, session_of
-from tests.service.stand import Stand, asked, two
+from tests.service.stand import Stand, asked, several, two
 
 
 def load(stand: Stand) -> Counter[str]:
@@ -163,6 +163,36 @@ async def test_when_a_worker_joins_loads_are_evened_by_themselves(tmp_path: Path
         master.node.balancer._due_at = 0.0
         master.node.balancer._news.set()
         await master.until(lambda: load(master) == {"n1": 2, "n2": 2})
+
+
+@pytest.mark.parametrize("how", ["draining", "lost"])
+async def test_when_a_worker_leaves_loads_are_evened_by_themselves(tmp_path: Path, how: str) -> None:
+    """What it had is packed onto one of the others, and then shared with the next."""
+    async with several(tmp_path, 3, slots=8, strategy="pack", balance=True) as (stands, switchboard):
+        master, stays, leaves = stands
+        for stand in stands:
+            await stand.working()
+        balancer = master.node.balancer
+        for stand in (master, stays):
+            await master.pool.patch_worker(asked(), stand.name, {"draining": True})
+        await master.add(group="g", kind="service", limit=4)
+        await master.until(lambda: load(master) == {"n3": 4})
+        for stand in (master, stays):
+            await master.pool.patch_worker(asked(), stand.name, {"draining": False})
+        balancer._due_at = None
+        if how == "draining":
+            await master.pool.patch_worker(asked(), leaves.name, {"draining": True})
+        else:
+            switchboard.cut(leaves.name)
+            master.clock.advance(3)
+            for stand in (master, stays):
+                await stand.node.session.beat()
+            await master.node.presence._look()
+        await master.until(lambda: sorted(load(master).values()) == [4] and load(master)["n3"] == 0, f"{load(master)}")
+        await master.until(lambda: balancer._due_at is not None, "its leaving is not noticed")
+        balancer._due_at = 0.0
+        balancer._news.set()
+        await master.until(lambda: load(master) == {"n1": 2, "n2": 2}, f"{load(master)}")
 
 
 async def test_by_itself_it_moves_no_job_that_has_just_begun(tmp_path: Path) -> None:

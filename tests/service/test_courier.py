@@ -122,6 +122,41 @@ async def test_any_request_may_be_a_task_and_its_answer_is_its_output(tmp_path: 
         assert b"".join([chunk async for chunk in output.chunks]) == "grüße".encode()
 
 
+@pytest.mark.parametrize("body", [b"a" * 60_000 + b"z", b"\xff\x00 no text"])
+async def test_an_answer_that_is_long_or_no_text_is_kept_whole(tmp_path: Path, body: bytes) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.append(answer(200, body))
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "succeeded")
+        for offset in (0, 5):
+            output = await stand.pool.log(asked(), task, "stdout", None, follow=False, offset=offset)
+            assert not output.tail_only
+            assert b"".join([chunk async for chunk in output.chunks]) == body[offset:]
+
+
+@pytest.mark.parametrize("body", [b"short", b"a" * 60_000 + b"z"])
+async def test_who_follows_before_it_is_answered_sees_all_of_the_answer(tmp_path: Path, body: bytes) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.gate.clear()
+        sender.answers.append(answer(200, body))
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "running")
+        output = await stand.pool.log(asked(), task, "stdout", None, follow=True)
+        first = asyncio.ensure_future(anext(output.chunks))
+        sender.gate.set()
+        assert await first + b"".join([chunk async for chunk in output.chunks]) == body
+
+
+async def test_where_only_the_end_is_kept_its_worker_is_not_called_gone(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        sender.answers.append(answer(200, b"a" * 60_000))
+        task = await stand.add(work={"http": {"url": HOOK}})
+        await stand.until_state(task, "succeeded")
+        stand.host.files.clear()
+        output = await stand.pool.log(asked(), task, "stdout", None, follow=False)
+        assert (output.tail_only, output.is_there, output.offset) == (True, True, 56_000)
+
+
 @pytest.mark.parametrize(
     ("given", "after_ms"),
     [

@@ -82,6 +82,23 @@ async def test_verdicts_of_policies_are_kept_and_known_on_every_node(tmp_path: P
         assert by_worker(await why(follower, task))["n1"][0] == "not_asked"
 
 
+async def test_where_a_policy_has_bid_its_score_is_told_and_elsewhere_none(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await ready(master, follower)
+        await put_queue(master, "p", paused=True)
+        task = await master.add(queue="p", policy=POLICY)
+        await offer(master, "n1", task, 2.5)
+        await offer(master, "n2", task, "no_bid")
+        for node in (master, follower):
+            told = (await why(node, task))["workers"]
+            assert {each["name"]: (each["verdict"], each["score"]) for each in told} == {
+                "n1": ("would_run", 2.5),
+                "n2": ("policy", None),
+            }
+        plain = await why(master, await master.add(queue="p"))
+        assert [each["score"] for each in plain["workers"]] == [None, None]
+
+
 async def test_what_holds_it_is_named_with_who_holds_it(tmp_path: Path) -> None:
     async with one(tmp_path, slots=8) as stand:
         await stand.working()

@@ -195,6 +195,8 @@ async def test_a_policy_is_tried_on_live_workers_and_nothing_runs(tmp_path: Path
         follower.judge.teach(GOOD, judge)
         task = await master.add(tags=["nobody"], group="g", payload=b"[1]")
         told = {each["worker"]: each for each in await master.pool.test_policy(asked(), GOOD, task, None)}
+        states = [told[name].pop("state") for name in ("n1", "n2")]
+        assert [state["worker"]["name"] for state in states] == ["n1", "n2"]
         assert told["n1"] == {"worker": "n1", "verdict": "bid", "score": 1.0, "text": ""}
         assert told["n2"] == {"worker": "n2", "verdict": "bid", "score": 2.0, "text": ""}
         assert (seen[0]["group"], seen[0]["id"], seen[0]["payload"]) == ("g", task, [1])
@@ -212,6 +214,72 @@ async def test_a_policy_is_tried_on_live_workers_and_nothing_runs(tmp_path: Path
         switchboard.cut("n2")
         (silent,) = await master.pool.test_policy(asked(), GOOD, task, "n2")
         assert (silent["verdict"], silent["score"]) == ("not_asked", None)
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        {"spec": {"work": WORK, "tags": ["a"], "priority": 3, "limit": 2, "name": "x"}, "payload": b"[1]"},
+        {"spec": {"work": WORK, "kind": "service"}, "payload": b"[" + b" " * 20_000 + b"]"},
+        {"spec": {"work": WORK}, "delay_ms": 1000, "expires_in_ms": 5000, "payload": b"x", "payload_json": False},
+    ],
+)
+async def test_a_task_that_might_stand_is_judged_as_the_same_would_be_that_stands(
+    tmp_path: Path, draft: dict[str, Any]
+) -> None:
+    async with one(tmp_path, slots=0, works=True) as stand:
+        await stand.working()
+        seen: list[Mapping[str, Any]] = []
+
+        def judge(_state: Mapping[str, Any], task: Mapping[str, Any]) -> Verdict:
+            seen.append(task)
+            return Verdict("bid", 2.0)
+
+        stand.judge.teach(GOOD, judge)
+        given: Any = draft | {"spec": {"tags": [], **draft["spec"]}}
+        (task,) = (await stand.pool.add(asked(), [given])).ids
+        await stand.pool.test_policy(asked(), GOOD, task, None)
+        await stand.pool.test_policy(asked(), GOOD, given, None)
+        stands, might = (dict(each) for each in seen)
+        for each in (stands, might):
+            if each.pop("id") == each["name"]:
+                each.pop("name")
+        assert stands == might
+
+
+async def test_a_recorded_state_is_judged_as_it_was_whatever_has_become_of_its_worker(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=4) as (master, follower, switchboard):
+        await master.working()
+        await follower.working()
+
+        def judge(state: Mapping[str, Any], _task: Mapping[str, Any]) -> Verdict:
+            return Verdict("bid", float(state["worker"]["free"]))
+
+        for stand in (master, follower):
+            stand.judge.teach(GOOD, judge)
+        draft: Any = {"spec": {"work": WORK}}
+        first = await master.pool.test_policy(asked(), GOOD, draft, None)
+        assert {each["score"] for each in first} == {4.0}
+        for stand in (master, follower):
+            await master.add(tags=[f"node={stand.name}"])
+            await master.until(stand.running)
+        switchboard.cut("n2")
+        states = [each["state"] for each in first]
+        assert await master.pool.test_policy(asked(), GOOD, draft, None, states) == first
+        (again,) = await master.pool.test_policy(asked(), GOOD, draft, "n2", states)
+        assert (again["worker"], again["score"]) == ("n2", 4.0)
+        with pytest.raises(Rejected, match="cannot be taken") as refused:
+            await master.pool.test_policy(asked(), GOOD, draft, None, [states[0], states[1] | {"now": 2**70}])
+        assert [each.path for each in refused.value.errors] == ["states[1]"]
+
+
+async def test_a_state_tells_of_all_groups_and_is_not_shown_to_who_may_see_some(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        narrow = dataclasses.replace(asked(), principal=Principal("p", "producer", ("*",), ("default",)))
+        draft: Any = {"spec": {"work": WORK}}
+        (told,) = await stand.pool.test_policy(narrow, GOOD, draft, None)
+        assert (told["verdict"], told["state"]) == ("bid", None)
 
 
 async def test_a_worker_lost_for_a_day_leaves(tmp_path: Path) -> None:

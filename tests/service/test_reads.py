@@ -13,8 +13,8 @@ import pytest
 
 from quvatlh import ports
 from quvatlh.core.filters import TaskFilter
-from quvatlh.core.limits import FILED_RESULT, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
-from quvatlh.ports import ActionFinished, Member, OutputChunk
+from quvatlh.core.limits import FILED_RESULT, OUTPUT_SHORT_BYTES_MAX, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
+from quvatlh.ports import ActionFinished, Member, OutputChunk, StreamName
 from quvatlh.service import tails
 from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
@@ -42,6 +42,16 @@ def test_a_full_tail_fits_and_is_not_called_whole(text: str) -> None:
     assert len(packed) <= OUTPUT_TAIL_BYTES_MAX
     assert text.endswith(tails.unpack(packed).stdout)
     assert not tails.unpack(packed).is_whole("stdout")
+
+
+@pytest.mark.parametrize("other", [OUTPUT_SHORT_BYTES_MAX, OUTPUT_TAIL_BYTES_MAX])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_short_output_is_whole_beside_any_other(other: int, order: int) -> None:
+    stdout, stderr = (OUTPUT_SHORT_BYTES_MAX, other)[::order]
+    packed = tails.pack(finish("a1", "x" * stdout, "y" * stderr))
+    assert len(packed) <= OUTPUT_TAIL_BYTES_MAX
+    short: StreamName = "stdout" if order == 1 else "stderr"
+    assert tails.unpack(packed).is_whole(short)
 
 
 def test_plain_text_of_others_is_standard_output() -> None:
@@ -88,7 +98,7 @@ async def test_a_long_output_comes_from_its_owner_and_the_tail_when_that_is_gone
         assert (await text(output.chunks), output.tail_only) == (b"all of it", False)
         switchboard.cut("n2")
         output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
-        assert (await text(output.chunks), output.tail_only) == (b"it", True)
+        assert (await text(output.chunks), output.tail_only, output.is_there) == (b"it", True, False)
 
 
 async def test_an_output_goes_on_at_an_offset_wherever_it_is_kept(tmp_path: Path) -> None:

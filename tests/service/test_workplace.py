@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core import limits
 from quvatlh.core.limits import JSON_BYTES_MAX
 from quvatlh.core.queries import announcements
 from quvatlh.ports import Announcement
-from quvatlh.service import asks
+from quvatlh.service import asks, workplace
 from quvatlh.service.worker import BEGIN_S
 from tests.service.stand import Stand, asked, one
 
@@ -242,6 +243,45 @@ async def test_outputs_of_what_is_not_listed_any_more_are_pruned(tmp_path: Path)
         await stand.until_state(task, "succeeded")
         await stand.node.workplace.prune()
         assert stand.host.kept == {"a2", "a99"}
+
+
+async def test_outputs_of_an_action_that_its_task_has_forgotten_are_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ACTIONS_KEPT_MAX", 1)
+    async with one(tmp_path) as stand:
+        await stand.working()
+        task = await stand.add(retry={"attempts": 2, "first_ms": 100, "jitter_permille": 0})
+        for action, state in (("a1", "retrying"), ("a2", "failed")):
+            await stand.until(stand.running)
+            stand.end(action, 1)
+            await stand.until_state(task, state)
+            stand.clock.advance(0.2)
+        stand.host.kept = {"a1", "a2"}
+        await stand.node.workplace.prune()
+        assert stand.host.kept == {"a2"}
+        assert [each["id"] for each in await stand.pool.actions(asked(), task)] == ["a2"]
+
+
+async def test_pruning_walks_on_round_by_round_and_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workplace, "LISTED_MAX", 2)
+    async with one(tmp_path, slots=3) as stand:
+        await stand.working()
+        failed = [await stand.add(retry={"attempts": 1}) for _ in range(2)]
+        last = await stand.add()
+        await stand.until(lambda: len(stand.running()) == 3)
+        for n in (1, 2):
+            stand.end(f"a{n}", 1)
+        stand.end("a3")
+        for task, state in (*((each, "failed") for each in failed), (last, "succeeded")):
+            await stand.until_state(task, state)
+        stand.host.kept = {"a1", "a2", "a3"}
+        for left in ({"a1", "a2", "a3"}, {"a1", "a2"}):
+            await stand.node.workplace.prune()
+            assert stand.host.kept == left
+        stand.machine.db.execute("DELETE FROM action")
+        await stand.node.workplace.prune()
+        assert stand.host.kept == set()
 
 
 async def test_slots_are_given_at_run_time_to_a_worker_that_began_with_none(tmp_path: Path) -> None:

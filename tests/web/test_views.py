@@ -105,6 +105,53 @@ async def test_a_service_is_seen_with_its_instances_and_deleted(seen: Seen) -> N
     await seen.state(task, "deleted")
 
 
+async def test_a_task_that_waits_says_what_workers_bid_for_it(seen: Seen) -> None:
+    await seen.tell("PUT", "/v1/queues/held", {"limit": 1})
+    first = await seen.add(queue="held", work=SLEEP)
+    await seen.state(first, "running")
+    task = await seen.add(queue="held", policy="function() return 2.5 end", work=SLEEP)
+    await seen.until(f"/v1/tasks/{task}/explain", lambda told: told["workers"][0]["score"] == 2.5)
+    page = await seen.at(f"#/tasks/{task}")
+    await expect(page.get_by_label("What each worker says").first).to_contain_text("bids 2.5")
+    await seen.ask("/v1/tasks/delete", {"ids": [first, task]})
+
+
+async def test_whose_instances_a_worker_has_is_told_apart_from_its_jobs(seen: Seen) -> None:
+    service = {"kind": "service", "slots": 0, "group": "shop", "work": SLEEP}
+    for name, limit in (("front", 2), ("back", 1)):
+        await seen.add(id=name, name=name, limit=limit, **service)
+    job = await seen.add(group="shop", slots=0, work=SLEEP)
+    await seen.until("/v1/actions?group=shop", lambda told: told["total"] == 4)
+    page = await seen.at("#/services?group=shop")
+    await expect(page.get_by_label("Live actions by worker").first).to_contain_text("alpha4front 2, back 1, 1 job")
+    await seen.ask("/v1/tasks/delete", {"ids": ["front", "back", job]})
+
+
+async def test_balance_makes_the_moves_that_were_shown_or_shows_the_plan_that_there_is_now(seen: Seen) -> None:
+    """What the node plans is this test's: one node has nothing to even."""
+    plans = [[{"task": f"t{n}", "from": "alpha", "to": "beta"} for n in range(count)] for count in (1, 2, 2, 2)]
+    asked: list[Any] = []
+
+    async def answer(route: Any) -> None:
+        event = route.request.post_data_json
+        asked.append(event)
+        index = None if event.get("dry_run") else 7
+        await route.fulfill(json={"moves": plans.pop(0), "index": index})
+
+    page = await seen.at("#/services?group=shop")
+    service = await seen.add(id="web", name="web", kind="service", slots=0, group="shop", work=SLEEP)
+    await page.route("**/v1/events", answer)
+    await seen.press("Balance shop")
+    await seen.press("Make 1 move", seen.dialog)
+    await expect(seen.dialog).to_contain_text("The cluster has changed meanwhile")
+    assert [event.get("dry_run") for event in asked] == [True, True]
+    await seen.agree("Make 2 moves")
+    await seen.notes("2 moves under way")
+    assert asked[-1] == {"event": "BALANCE", "group": "shop", "max": 2}
+    await page.unroute("**/v1/events")
+    await seen.ask("/v1/tasks/delete", {"ids": [service]})
+
+
 async def test_the_services_are_found_without_counting_what_waits(seen: Seen) -> None:
     await seen.add(group="crowd", tags=["never"], work=SLEEP)
     await seen.add(id="kept-up", name="kept-up", kind="service", slots=0, tags=["never"], group="shown", work=SLEEP)

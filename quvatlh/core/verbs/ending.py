@@ -21,6 +21,9 @@ from quvatlh.core.verbs.telling import tell_of_end
 _SUCCEEDED, _FAILED, _STOPPED = 0, 1, 2
 _VERB_OF_HOW = {_SUCCEEDED: "succeed", _FAILED: "fail", _STOPPED: "stopped"}
 _STRONGER: tuple[StopReason, ...] = ("kill", "delete")
+_FORGET_EARLIEST = """DELETE FROM action WHERE task = ?1 AND token =
+    (SELECT token FROM action WHERE task = ?1 ORDER BY finished_at DESC, token DESC LIMIT 1 OFFSET ?2)"""
+"""By when they ended, not by their tokens: of a service, one that ran for a month is told of as the last that ended."""
 
 
 def ended(unit: Unit, action: LiveRow, task: TaskRow, how: int, detail: EndDetail | None) -> None:
@@ -30,7 +33,7 @@ def ended(unit: Unit, action: LiveRow, task: TaskRow, how: int, detail: EndDetai
     _leave(unit, action, task)
     state = transitions.ACTION[action.state, _VERB_OF_HOW[how]]
     if state != "succeeded" or detail != EndDetail() or action.progress is not None or task.service or task.finished:
-        _record(unit, action, state, detail)
+        _record(unit, action, task, state, detail)
     if task.finished:
         unit.tell_task("action.ended", task, action.token, action.worker)
     elif task.service:
@@ -50,7 +53,7 @@ def lost(unit: Unit, action: LiveRow, task: TaskRow, *, died: bool) -> None:
     """The lease of an action is over: nobody owns it any more."""
     was = copy(task)
     _leave(unit, action, task)
-    _record(unit, action, transitions.ACTION[action.state, "lose"], EndDetail())
+    _record(unit, action, task, transitions.ACTION[action.state, "lose"], EndDetail())
     if task.finished:
         unit.tell_task("action.ended", task, action.token, action.worker)
     elif task.service:
@@ -205,7 +208,7 @@ def _service_state(task: TaskRow) -> None:
         task.state = transitions.TASK[task.state, "requeue"]
 
 
-def _record(unit: Unit, action: LiveRow, state: ActionState, detail: EndDetail) -> None:
+def _record(unit: Unit, action: LiveRow, task: TaskRow, state: ActionState, detail: EndDetail) -> None:
     unit.db.execute(
         "INSERT INTO action VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -226,3 +229,5 @@ def _record(unit: Unit, action: LiveRow, state: ActionState, detail: EndDetail) 
             action.progress,
         ),
     )
+    if task.attempts > limits.ACTIONS_KEPT_MAX:  # else there cannot be so many
+        unit.db.execute(_FORGET_EARLIEST, (action.task, limits.ACTIONS_KEPT_MAX))

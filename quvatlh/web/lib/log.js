@@ -124,8 +124,9 @@ export class Log {
       this.words = "what stood before is no longer kept";
       this.decoder = new TextDecoder();
     }
-    this.isTail = headers.get("Quvatlh-Log") === "tail";
-    if (this.isTail) this.words = "its worker is gone: this is the end that is left";
+    const left = headers.get("Quvatlh-Log");
+    this.isTail = left !== null;
+    if (this.isTail) this.words = `its worker ${left === "tail" ? "cannot be asked" : "does not keep the rest"}: this is the end that is left`;
     this.offset = first;
   }
 

@@ -1,4 +1,5 @@
-// Groups that have a service or something that runs: live actions by worker, as the node counts them; evened out by a plan that is shown first.
+// Groups that have a service or something that runs: live actions by worker, as the node counts them, and whose instances they are;
+// evened out by a plan that is shown first.
 // What waits or is over is not counted here: of that there may be millions, and the list of tasks finds it.
 
 import * as api from "../lib/api.js";
@@ -10,6 +11,8 @@ import { to } from "../lib/router.js";
 import { perform } from "../lib/verbs.js";
 
 const LIVE = "running,claimed";
+const INSTANCES_MAX = 500;
+const NAMED_MAX = 10;
 const UNFINISHED = `pending,${LIVE},scheduled,retrying`;
 
 export default function services(page) {
@@ -27,9 +30,10 @@ export default function services(page) {
 
   function group(name) {
     const spread = page.watch(`/v1/actions${api.query({ group: name, group_by: "worker" })}`, { topics: ["task"], slowMs: 500 });
+    const instances = page.watch(`/v1/actions${api.query({ group: name, kind: "service", limit: INSTANCES_MAX })}`, { topics: ["task"], slowMs: 500 });
     const tasks = page.watch(`/v1/tasks${api.query({ group: name, kind: "service", state: UNFINISHED, limit: 200 })}`, { topics: ["task"], slowMs: 500 });
     const announced = page.watch(`/v1/announcements${api.query({ group: name })}`, { topics: ["task"], slowMs: 1000 });
-    return { name, spread, tasks, announced, resources: [spread, tasks, announced] };
+    return { name, spread, instances, tasks, announced, resources: [spread, instances, tasks, announced] };
   }
 
   function render() {
@@ -58,6 +62,7 @@ function inside(page, open) {
   const wait = waiting(...open.resources);
   if (wait) return wait;
   const spread = open.spread.data.groups;
+  const { items, next, total } = open.instances.data;
   const most = Math.max(1, ...spread.map((one) => one.count));
   const found = open.tasks.data.items.filter((task) => task.kind === "service");
   return [
@@ -65,7 +70,9 @@ function inside(page, open) {
       card("Live actions by worker", {}, spread.length ? table([
         { head: "Worker", kind: "grow", cell: (one) => h("a", { href: to(["workers"], { name: one.value }) }, own(one.value)) },
         { head: "Actions", kind: "grow", cell: (one) => bar(one.count, most, count(one.count)) },
-      ], spread, { key: (one) => one.value, caption: "Live actions by worker" }) : h("p", { class: "dim" }, "none")),
+        { head: "Of", kind: "grow", cell: (one) => whose(items.filter((action) => action.worker === one.value), next ? null : one.count) },
+      ], spread, { key: (one) => one.value, caption: "Live actions by worker" }) : h("p", { class: "dim" }, "none"),
+      next ? h("p", { class: "dim" }, `Whose they are is told of the first ${items.length} of ${plural(total, "instance")}.`) : null),
       card("Services", {}, found.length ? table([
         { head: "Service", kind: "grow", cell: (task) => h("a", { href: to(["tasks", task.id]) }, own(task.name)) },
         { head: "Is", cell: (task) => state(task.state) },
@@ -81,27 +88,53 @@ function inside(page, open) {
   ];
 }
 
+/** Which services have how many of a worker's actions; the rest are jobs. */
+function whose(instances, live) {
+  const services = new Map();
+  for (const { task, name } of instances) services.set(task, { task, name, n: (services.get(task)?.n ?? 0) + 1 });
+  const named = [...services.values()].sort((a, b) => b.n - a.n || (a.name < b.name ? -1 : 1));
+  const jobs = live === null ? 0 : live - instances.length;
+  const parts = named.slice(0, NAMED_MAX).map((one) => [h("a", { href: to(["tasks", one.task]) }, own(one.name)), ` ${one.n}`]);
+  if (named.length > NAMED_MAX) parts.push(plural(named.length - NAMED_MAX, "more service"));
+  if (jobs > 0) parts.push(plural(jobs, "job"));
+  return parts.map((part, i) => [i ? ", " : "", part]);
+}
+
+// --- balance ---
+
+const planned = (group, more) => api.send("POST", "/v1/events", { event: "BALANCE", group, ...more });
+const told = (plan) => JSON.stringify(plan.moves.map((move) => [move.task, move.from, move.to]).sort());
+const HOW = "Each is stopped first and then started on the other worker, a few at a time, so that no limit is passed.";
+
+/** What is made is what was shown: a plan that has become another one meanwhile is shown again, and never are there more moves. */
 async function balance(group) {
   let plan;
   try {
-    plan = await api.send("POST", "/v1/events", { event: "BALANCE", group, dry_run: true });
+    plan = await planned(group, { dry_run: true });
   } catch (error) {
     note(error.message, "bad");
     return;
   }
-  if (!plan.moves.length) {
-    note(`${group} is even already`);
-    return;
+  for (let text = `The plan. ${HOW}`; plan.moves.length; text = `The cluster has changed meanwhile: this is the plan now. ${HOW}`) {
+    const shown = plan;
+    const done = await ask({
+      title: `Balance ${group}`, submit: `Make ${plural(shown.moves.length, "move")}`, text,
+      body: () => table([
+        { head: "Task", kind: "grow", cell: (move) => own(move.task) },
+        { head: "From", cell: (move) => own(move.from) },
+        { head: "To", cell: (move) => own(move.to) },
+      ], shown.moves, { key: (move) => move.task + move.from, caption: "The plan" }),
+      action: async () => {
+        const now = await planned(group, { dry_run: true });
+        return told(now) === told(shown) ? planned(group, { max: shown.moves.length }) : now;
+      },
+    });
+    if (!done) return;
+    if (done.index !== null) {
+      note(`${plural(done.moves.length, "move")} under way${told(done) === told(shown) ? "" : ", not those that were shown: the cluster changed in that moment"}`);
+      return;
+    }
+    plan = done;
   }
-  const done = await ask({
-    title: `Balance ${group}`, submit: `Make ${plural(plan.moves.length, "move")}`,
-    text: "The plan. Each is stopped first and then started on the other worker, a few at a time, so that no limit is passed.",
-    body: () => table([
-      { head: "Task", kind: "grow", cell: (move) => own(move.task) },
-      { head: "From", cell: (move) => own(move.from) },
-      { head: "To", cell: (move) => own(move.to) },
-    ], plan.moves, { key: (move) => move.task + move.from, caption: "The plan" }),
-    action: () => api.send("POST", "/v1/events", { event: "BALANCE", group }),
-  });
-  if (done) note(`${plural(done.moves.length, "move")} under way`);
+  note(`${group} is even already`);
 }

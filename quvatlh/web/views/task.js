@@ -105,7 +105,7 @@ function explain(told) {
     ]),
     told.workers.length ? table([
       { head: "Worker", cell: (one) => h("a", { href: to(["workers"], { name: one.name }) }, own(one.name)) },
-      { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, one.detail && !PLAIN.includes(one.detail) ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
+      { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, typeof one.score === "number" ? `, bids ${one.score}` : null, one.detail && !PLAIN.includes(one.detail) ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
     ], told.workers.slice(0, 50), { caption: "What each worker says" }) : null);
 }
 

@@ -230,6 +230,9 @@ class SimExecutor:
     async def result(self, action_id: str, offset: int) -> tuple[bytes, int] | None:
         return None
 
+    async def keep(self, action_id: str, stdout: bytes) -> None:
+        pass
+
     async def kept(self) -> Collection[str]:
         return ()
 

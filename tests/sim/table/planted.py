@@ -11,9 +11,10 @@ the action by s + L; the new master, counting from e alone, waits until e + 1.00
 what two clocks differ in (0.002 L), and what a kill takes. Planted instead is what the count is there for:
 `new-master-takes-who-is-unheard-for-silent`.
 
-How many seeds each took, of 20 virtual seconds, from seed 1: lease-not-counted 1, give-back-keeps-the-attempt 1,
+How many seeds each took, of 20 virtual seconds, from seed 1: lease-not-counted 1, give-back-keeps-the-attempt 1, stale-finish 1,
 beats-sent-for-a-stopped-executor 2, renewal-by-a-master-without-lease 2, new-master-takes-who-is-unheard 2, executor-with-grace 3,
-limit-checked-only-by-the-proposer 4, session-reopened 4, end-of-a-claim 10, expiry-ignored 29. Those CI plays.
+limit-checked-only-by-the-proposer 4, session-reopened 4, renewal-of-an-action-after-its-proposed-loss 4,
+at-most-once-awarded-again 8, end-of-a-claim 10, expiry-ignored 29. Those CI plays.
 """
 
 from __future__ import annotations
