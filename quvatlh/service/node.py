@@ -256,7 +256,7 @@ class Node:
             Fleet(reads, writes, sources, duties.jury),
             explain,
             Balancing(log, peers, duties.balancer),
-            Queues(reads, writes, bulks, traffic, state, clock),
+            Queues(reads, writes, traffic, state, clock),
             Schedules(log, reads, writes, sources),
             duties.pulling,
             Reloading(peers, log.node_id, self.crew, reads),

@@ -77,6 +77,8 @@ class PurgeQueue(Command, frozen=True, tag="purge_queue"):
     states: tuple[TaskState, ...] = ("scheduled", "pending", "retrying")
     limit: Annotated[int, Meta(ge=1, le=limits.BATCH_MAX)] = limits.BATCH_MAX
     ids: TaskIds | None = None
+    counted: bool = False
+    """With `ids`: answered with how many there were, too. Entries of before say only what was done."""
 
 
 class PutClass(Command, frozen=True, tag="put_class"):

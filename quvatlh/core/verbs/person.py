@@ -13,9 +13,9 @@ import msgspec
 from msgspec import UNSET
 
 from quvatlh.core import limits, transitions
-from quvatlh.core.commands import Delete, Kill, Move, Relocate, RetryTasks, TaskChanges, Update
+from quvatlh.core.commands import BeginBulk, Delete, Kill, Move, Relocate, RetryTasks, TaskChanges, Update
 from quvatlh.core.rejections import FieldError, Rejection
-from quvatlh.core.results import Deleted, Done
+from quvatlh.core.results import Begun, Deleted, Done, Evened
 from quvatlh.core.rows import LiveRow, TaskRow, json_text
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import ending
@@ -49,18 +49,23 @@ def retry(unit: Unit, command: RetryTasks) -> Done | Rejection:
     return _each(unit, command.ids, lambda u, task: _retry(u, task, command), strict=command.strict)
 
 
-def relocate(unit: Unit, command: Relocate) -> Done | Rejection:
+def relocate(unit: Unit, command: Relocate) -> Done | Evened | Rejection:
     wanted = dict.fromkeys(move.to for move in command.moves if move.to is not None)
     unknown = [f"there is no worker named {name}" for name in wanted if not _worker_exists(unit, name)]
     if unknown:
         return Rejection("not_found", unknown[0], tuple(FieldError("to", text) for text in unknown))
     moves = {move.id: move for move in command.moves}
-    return _each(unit, list(moves), lambda u, task: _relocate(u, task, moves[task.id]), strict=command.strict)
+    answer = _each(unit, list(moves), lambda u, task: _relocate(u, task, moves[task.id]), strict=command.strict)
+    return answer if command.plan is None or isinstance(answer, Rejection) else Evened(command.plan, unit.index)
 
 
 def update(unit: Unit, command: Update) -> Done | Rejection:
     changes, failed = command.changes, command.failed
     return _each(unit, command.ids, lambda u, task: _update(u, task, changes, failed=failed), strict=command.strict)
+
+
+def begin_bulk(_unit: Unit, command: BeginBulk) -> Begun:
+    return Begun(command.bulk)
 
 
 def _each(unit: Unit, ids: Sequence[str], act: Callable[[Unit, TaskRow], bool], *, strict: bool) -> Done | Rejection:

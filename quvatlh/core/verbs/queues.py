@@ -15,7 +15,7 @@ from quvatlh.core.lines import flows
 from quvatlh.core.model import ACTIVE, FINISHED, UNFINISHED, QueueSettings, TaskState
 from quvatlh.core.plugins import unannounced
 from quvatlh.core.rejections import FieldError, Rejection
-from quvatlh.core.results import Ok, Worked
+from quvatlh.core.results import Done, Ok, Worked
 from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.unit import GONE_SELECT, Gone, Unit
 from quvatlh.core.verbs import ending
@@ -69,12 +69,13 @@ def delete_queue(unit: Unit, command: DeleteQueue) -> Ok | Rejection:
     return Ok()
 
 
-def purge_queue(unit: Unit, command: PurgeQueue) -> Worked | Rejection:
+def purge_queue(unit: Unit, command: PurgeQueue) -> Worked | Done | Rejection:
     """A bounded piece: the waiting become deleted, the finished leave the list, the active are left alone."""
     if unit.queues.get(command.name) is None:
         return Rejection("not_found", f"there is no queue named {command.name}")
     if command.ids is not None:
-        return Worked(_purge_ids(unit, command, command.ids), more=False)
+        done = _purge_ids(unit, command, command.ids)
+        return Done(len(command.ids), done) if command.counted else Worked(done, more=False)
     done = 0
     for state in dict.fromkeys(command.states):
         room = command.limit - done
