@@ -18,7 +18,7 @@ import msgspec
 from quvatlh.core import limits
 from quvatlh.core.filters import TaskFilter, condition, known_counts, queues
 from quvatlh.core.model import FINISHED
-from quvatlh.core.queries import task_views
+from quvatlh.core.queries import task_views, with_live_actions
 from quvatlh.core.rows import json_list
 from quvatlh.core.scopes import Condition
 from quvatlh.core.views import Page
@@ -69,7 +69,7 @@ def list_tasks(
     """The next page. `sort` is one of SORTS, with `-` for descending."""
     wanted, seqs, place = _read(db, wanted, sort, limit, cursor, out_of_time)
     total = _total(db, wanted, out_of_time) if cursor is None else None
-    views = task_views(db, seqs)
+    views = with_live_actions(db, task_views(db, seqs))
     return Page(tuple(views), None if place is None else cursor_of(place, sort), total)
 
 
