@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-import msgspec
-from msgspec import UNSET
-
 from quvatlh.core import tally
 from quvatlh.core.books import QueueState
 from quvatlh.core.commands import DeleteQueue, PatchQueue, PurgeQueue, PutQueue, Rerank, SetRanks
@@ -27,11 +24,9 @@ def put_queue(unit: Unit, command: PutQueue) -> Ok | Rejection:
 
 
 def patch_queue(unit: Unit, command: PatchQueue) -> Ok | Rejection:
-    changes = {field: getattr(command.changes, field) for field in command.changes.__struct_fields__}
-    named = {field: value for field, value in changes.items() if value is not UNSET}
     queue = unit.queues.get(command.name)
     before = QueueSettings() if queue is None else queue.settings
-    return _change(unit, command.name, msgspec.structs.replace(before, **named))
+    return _change(unit, command.name, command.changes.on(before))
 
 
 def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:
