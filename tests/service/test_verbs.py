@@ -276,3 +276,20 @@ async def test_a_bulk_whose_beginning_was_unknown_is_worked_off_once_it_is_known
         assert isinstance(bulk, Bulk)
         await master.until(lambda: not [*follower.node.tree.named("bulk"), *master.node.tree.named("bulk")])
         assert (await master.pool.bulk(asked(), bulk.id))["done"] == 1001
+
+
+async def test_a_retry_is_refused_while_another_has_the_unique_key(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        old = await stand.add(unique={"key": "k"}, retry={"attempts": 1})
+        await stand.until(stand.running)
+        stand.end("a1", 1)
+        await stand.until_state(old, "failed")
+        new = await stand.add(unique={"key": "k"}, tags=["nobody"])
+        with pytest.raises(Rejected) as refused:
+            await stand.pool.act(asked(), Turn("retry"), [old])
+        text = f"the unique key of {old} is held by {new}"
+        assert (refused.value.code, list(refused.value.errors)) == ("unique_held", [FieldError("ids[0]", text)])
+        done = await stand.pool.act(asked(), Turn("retry"), TaskFilter(state=("failed",)))
+        assert isinstance(done, Done)
+        assert (done.matched, done.done) == (1, 0)

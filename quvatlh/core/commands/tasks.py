@@ -58,6 +58,8 @@ class RetryTasks(Command, frozen=True, tag="retry"):
     """Where they run; None: each in its own queue."""
     placed: bool = False
     """They get the place that the discipline of today gives. Entries of before left them the one they had."""
+    exclusive: bool = False
+    """Not while another has their unique key: strict, that refuses the whole. Entries of before let them run without it."""
 
 
 class Move(Part, frozen=True):
