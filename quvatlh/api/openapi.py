@@ -11,6 +11,7 @@ from quvatlh.api.exchange import JSON, NDJSON, Route
 from quvatlh.api.params import Param
 from quvatlh.api.routes import ROUTES, params_of
 from quvatlh.api.tasks import FIELDS, TASK
+from quvatlh.core.limits import ACTIONS_SHOWN_MAX
 from quvatlh.service.pool import CODES
 
 PROBLEM: Final = "application/problem+json"
@@ -42,10 +43,11 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _list(name: str) -> dict[str, Any]:
+def _list(name: str, about: str = "") -> dict[str, Any]:
+    note = {"description": about} if about else {}
     return _answer(
         {
-            "items": {"type": "array", "items": _ref(name)},
+            "items": {"type": "array", "items": _ref(name)} | note,
             "next": {"type": ["string", "null"]},
             "total": {"type": ["integer", "null"]},
         }
@@ -67,6 +69,10 @@ _TASK: Final = {name: {} for name in FIELDS if name not in {"delay", "payload", 
     "result": {},
     "actions": {"type": "array", "items": _ref("Action")},
 }
+_OF_LISTS: Final = (
+    "Without what only /v1/tasks/{id} tells: no payload, `result` is null, and `actions` are the live ones, "
+    f"the first {ACTIONS_SHOWN_MAX}."
+)
 _ACTION: Final = {
     "id": _TEXT,
     "task": _TEXT,
@@ -258,7 +264,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "BulkStarted": _answer({"bulk": _TEXT}),
     "Bulk": _answer(_BULK, ("id", "matched", "done", "state")),
     "Task": _answer(_TASK | {"result_msgpack": _PACKED}, tuple(_TASK)),
-    "Tasks": _list("Task"),
+    "Tasks": _list("Task", _OF_LISTS),
     "TasksOrGroups": {"oneOf": [_ref("Tasks"), _GROUPS]},
     "Action": _answer(_ACTION),
     "Actions": _list("Action"),

@@ -69,7 +69,8 @@ def rate_text(count: int, per_ms: int) -> str:
 RATE: Final = Kind(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$", "description": RATE_FORM})
 
 _AGE: Final = duration()
-_KEEP: Final = object_of({"age": Field(_AGE, "age_ms"), "count": Field(integer(0, INTEGER_MAX))})
+_KEEP_FIELDS: Final = {"age": Field(_AGE, "age_ms"), "count": Field(integer(0, INTEGER_MAX))}
+_KEEP: Final = object_of(_KEEP_FIELDS)
 
 
 def _keep(default: Keep) -> Kind:
@@ -78,6 +79,20 @@ def _keep(default: Keep) -> Kind:
     def check(given: Any) -> dict[str, int]:
         kept = _KEEP.check(given) if type(given) is dict else {"age_ms": _AGE.check(given)}
         return {"age_ms": default.age_ms, "count": default.count} | kept
+
+    return Kind(check, {"anyOf": [_AGE.schema, _KEEP.schema]})
+
+
+def _keep_part(default: Keep) -> Kind:
+    """The same in a PATCH: what is not given of them stays, and null takes it back."""
+    whole = {"age_ms": default.age_ms, "count": default.count}
+
+    def check(given: Any) -> dict[str, int]:
+        if type(given) is not dict:
+            return {"age_ms": _AGE.check(given)}
+        kept: dict[str, int] = _KEEP.check(given)
+        back = {_KEEP_FIELDS[name].key or name for name, each in given.items() if each is None}
+        return kept | {key: whole[key] for key in back}
 
     return Kind(check, {"anyOf": [_AGE.schema, _KEEP.schema]})
 
@@ -103,14 +118,14 @@ QUEUE_FIELDS: Final[Mapping[str, Field]] = {
     "keep_failed": Field(_keep(_PLAIN.keep_failed)),
     "workers": Field(list_of(NAME)),
     "class": Field(NAME),
-    "key_weights": Field(map_of(NAME, integer(1, WEIGHT_MAX))),
+    "key_weights": Field(map_of(named(slash=True), integer(1, WEIGHT_MAX))),
 }
 _QUEUE_DEFAULTS: Final[Json] = {
     "discipline": _PLAIN.discipline,
     "weight": _PLAIN.weight,
     "paused": _PLAIN.paused,
-    "keep": {"age_ms": _PLAIN.keep.age_ms, "count": _PLAIN.keep.count},
-    "keep_failed": {"age_ms": _PLAIN.keep_failed.age_ms, "count": _PLAIN.keep_failed.count},
+    "keep_part": {"age_ms": _PLAIN.keep.age_ms, "count": _PLAIN.keep.count},
+    "keep_failed_part": {"age_ms": _PLAIN.keep_failed.age_ms, "count": _PLAIN.keep_failed.count},
     "workers": list(_PLAIN.workers),
     "key_weights": {},
 }
@@ -194,7 +209,14 @@ def _patching(fields: Mapping[str, Field], defaults: Json) -> Kind:
 
 
 PUT_QUEUE: Final = _putting(QUEUE_FIELDS)
-PATCH_QUEUE: Final = _patching(QUEUE_FIELDS, _QUEUE_DEFAULTS)
+PATCH_QUEUE: Final = _patching(
+    {
+        **QUEUE_FIELDS,
+        "keep": Field(_keep_part(_PLAIN.keep), "keep_part"),
+        "keep_failed": Field(_keep_part(_PLAIN.keep_failed), "keep_failed_part"),
+    },
+    _QUEUE_DEFAULTS,
+)
 PUT_CLASS: Final = _putting(CLASS_FIELDS)
 PATCH_CLASS: Final = _patching(CLASS_FIELDS, _CLASS_DEFAULTS)
 PURGE: Final = object_of({"states": Field(list_of(choice(*PURGED), len(PURGED), items_min=1))})

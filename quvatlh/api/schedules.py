@@ -142,9 +142,10 @@ async def get_ledger(exchange: Exchange) -> web.StreamResponse:
 
 
 def _shape(record: Json) -> Json:
-    """As it was given, with its defaults, and what follows from it."""
+    """As it was given, with its defaults, and what follows from it. A PUT of its rule and task says the same again."""
     spec = _DEFAULTS | record["spec"]
-    task = shapes.spec(spec.pop("task")) | {"expires": None}
+    given = spec.pop("task")
+    task = shapes.spec(given) | {"expires": None} | {field: None for field, key in _QUEUES.items() if key not in given}
     if (expires := spec.pop("expires_in_ms", None)) is not None:
         task["expires"] = duration_text(expires)
     task |= shapes.payload(record)
@@ -163,6 +164,8 @@ def _shape(record: Json) -> Json:
     return told
 
 
+_QUEUES: Final = {"retry": "retry", "lease": "lease_ms", "limit": "limit"}
+"""What is not given of these is not the schedule's to say: the queue's, or the kind's, when its task is added."""
 _DEFAULTS: Final[Json] = {
     "cron": None,
     "every_ms": None,

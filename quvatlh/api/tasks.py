@@ -11,7 +11,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from quvatlh.api import work
 from quvatlh.api.checks import (
@@ -38,7 +38,7 @@ from quvatlh.api.checks import (
 )
 from quvatlh.api.formats import DURATION_FORM, TIME_FORM, duration_ms, encode, time_ms
 from quvatlh.core import limits
-from quvatlh.core.model import TaskState
+from quvatlh.core.model import FINISHED
 from quvatlh.service.pool import NewTask
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ _NOTIFY = object_of(
     {
         "url": Field(matching(r"https?://[^\s\x00-\x1f]+", "an http or https URL", limits.URL_CHARS_MAX)),
         "command": Field(list_of(text(), items_min=1)),
-        "on": Field(list_of(choice(*get_args(TaskState)), 16, items_min=1)),
+        "on": Field(list_of(choice(*FINISHED), 16, items_min=1)),
     }
 )
 

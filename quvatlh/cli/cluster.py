@@ -12,6 +12,7 @@ import click
 from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.printing import GAP, Table, count, plain, print_json, say, size
 from quvatlh.cli.progress import progress
+from quvatlh.cli.refusing import say_json
 from quvatlh.cli.restore import restore
 from quvatlh.cli.session import Session, speaks_http
 from quvatlh.cli.status import ExitStatus
@@ -68,7 +69,11 @@ def remove(session: Session, node_id: str, *, yes: bool) -> None:
 def backup(session: Session, file: str, *, force: bool) -> None:
     """Write the state of the cluster to FILE: whole, or not at all. `cluster restore` makes a new cluster of it."""
     if os.path.exists(file) and not force:
-        say(f"quvatlh: {file} is there already; --force overwrites it")
+        message = f"{file} is there already; --force overwrites it"
+        if session.as_json:
+            say_json(message)
+        else:
+            say(f"quvatlh: {message}")
         sys.exit(ExitStatus.REJECTED)
 
     async def work(client: Client) -> int:

@@ -107,10 +107,18 @@ Examples:
 @click.option("--unique-key", metavar="K", help="The key that --unique compares. [default: group, name, work, payload]")
 @click.option("--attempts", metavar="INT", help="How often its tasks are tried. [default: 25]")
 @click.option("--backoff", metavar="HOW", help="exponential, linear, constant, or waits as 10s,1m,10m.")
+@click.option("--backoff-first", metavar="D", help="The first wait. [default: 1s]")
+@click.option("--backoff-factor", metavar="X", help="By how much exponential waits grow. [default: 2]")
+@click.option("--backoff-max", metavar="D", help="The longest wait. [default: 1h]")
+@click.option("--backoff-jitter", metavar="P", help="Share by which waits vary, as 10% or 0.1. [default: 10%]")
 @click.option("--permanent-exit", metavar="N,N", help="Exit statuses after which tasks are not tried again.")
+@click.option("--permanent-exception", metavar="E,E", help="The same of exceptions, as ValueError,shop.Gone.")
+@click.option("--permanent-status", metavar="N,N", help="The same of HTTP statuses, as 404,410.")
 @click.option("--lease", metavar="D", help="How long a worker may be out of touch. [default: 2s]")
 @click.option("--keep", metavar="D", help="How long finished tasks are listed. [default: 1d]")
+@click.option("--keep-count", metavar="INT", help="How many finished tasks are listed at most. [default: 100000]")
 @click.option("--keep-failed", metavar="D", help="How long failed tasks are listed. [default: 30d]")
+@click.option("--keep-failed-count", metavar="INT", help="How many failed tasks at most. [default: 1000000]")
 @speaks_http
 def change(session: Session, name: str, **given: str | None) -> None:
     """Change settings of a queue while it runs; `none` takes one back. What is not named stays.
@@ -150,7 +158,7 @@ async def _before(client: Client, name: str) -> Json | None:
 
 
 def _changes(named: Mapping[str, str], before: Json) -> Json:
-    """What the node is told. `retry` and `unique` have parts, of which those not named stay."""
+    """What the node is told. `retry` and `unique` have parts, of which those not named stay; of `keep` it sees to that itself."""
     changes: Json = {}
     for field, text in named.items():
         if field == "workers":
@@ -159,6 +167,9 @@ def _changes(named: Mapping[str, str], before: Json) -> Json:
             changes[field] = None if text == NONE else _weights(text)
         elif field == "class_":
             changes["class"] = None if text == NONE else text
+        elif field in _KEPT:
+            whole, part = _KEPT[field]
+            changes.setdefault(whole, {})[part] = value_of(text)
         elif field not in _PART_OF:
             changes[field] = value_of(text)
     for whole in dict.fromkeys(_PART_OF[field][0] for field in named if field in _PART_OF):
@@ -182,20 +193,43 @@ _PART_OF = {
     "unique_key": ("unique", "key"),
     "attempts": ("retry", "attempts"),
     "backoff": ("retry", "backoff"),
+    "backoff_first": ("retry", "first"),
+    "backoff_factor": ("retry", "factor"),
+    "backoff_max": ("retry", "max"),
+    "backoff_jitter": ("retry", "jitter"),
     "permanent_exit": ("retry", "permanent_exit_codes"),
+    "permanent_exception": ("retry", "permanent_exceptions"),
+    "permanent_status": ("retry", "permanent_statuses"),
+}
+_KEPT = {
+    "keep": ("keep", "age"),
+    "keep_count": ("keep", "count"),
+    "keep_failed": ("keep_failed", "age"),
+    "keep_failed_count": ("keep_failed", "count"),
 }
 _PARTS: Mapping[str, Callable[[str], Any]] = {
     "backoff": lambda text: None if text == NONE else backoff(text),
     "permanent_exit": lambda text: [] if text == NONE else exit_codes(text, "--permanent-exit"),
+    "permanent_exception": lambda text: [] if text == NONE else [word for word in text.split(",") if word],
+    "permanent_status": lambda text: (
+        [] if text == NONE else exit_codes(text, "--permanent-status", "HTTP statuses, such as 404,410")
+    ),
 }
+_RETRY: Json = {
+    "attempts": 25, "backoff": "exponential", "first": "1s", "factor": 2, "max": "1h", "jitter": "10%",
+    "permanent_exit_codes": [], "permanent_exceptions": [], "permanent_statuses": [],
+}  # fmt: skip
+"""As it is without being set."""
 
 
 def _without(parts: Json, whole: str, named: Mapping[str, str]) -> Json | None:
-    """`--unique none` takes the whole away; so does none for all of the parts that have an option."""
-    if named.get("unique") == NONE and whole == "unique":
-        return None
+    """`--unique none` takes the whole away; so does none where nothing else is set then."""
     options = [field for field, (of, _) in _PART_OF.items() if of == whole]
-    return None if all(named.get(field) == NONE for field in options) else parts
+    if all(named.get(field) != NONE for field in options):
+        return parts
+    if whole == "unique":
+        return None if named.get("unique") == NONE or not any(parts.values()) else parts
+    return parts if any(value not in (None, _RETRY[part]) for part, value in parts.items()) else None
 
 
 def value_of(text: str) -> int | float | str | None:

@@ -14,6 +14,7 @@ HEADS = ("QUEUE", "PENDING", "RUNNING", "LATER", "FAILED", "OLDEST", "IN/S", "OU
 KEEP = {"keep": {"age": "1d", "count": 100_000}, "keep_failed": {"age": "30d", "count": 1_000_000}}
 """As without a setting."""
 NONE = "none"
+_FACTOR, _JITTER = 2, "10%"
 
 Json = dict[str, Any]
 
@@ -107,9 +108,11 @@ def _defaults(one: Json) -> Iterator[tuple[str, str]]:
         key = one["unique"].get("key")
         yield "unique", plain(f"while {one['unique']['while']}" + (f", key {key}" if key else ""))
     if one["retry"] is not None:
-        codes = ", ".join(map(str, one["retry"]["permanent_exit_codes"]))
-        words = f"{one['retry']['attempts']} attempts, {_backoff_words(one['retry'])}"
-        yield "retry", plain(words) + (f", none after exit {codes}" if codes else "")
+        words = [f"{one['retry']['attempts']} attempts, {_backoff_words(one['retry'])}"]
+        for field, what in _PERMANENT.items():
+            listed = ", ".join(map(str, one["retry"][field]))
+            words += [f"none after {what} {listed}"] if listed else []
+        yield "retry", plain(", ".join(words))
     if one["lease"] is not None:
         yield "lease", one["lease"]
     for field, usual in KEEP.items():
@@ -117,8 +120,19 @@ def _defaults(one: Json) -> Iterator[tuple[str, str]]:
             yield field.replace("_", " "), f"{one[field]['age']}, the last {one[field]['count']:,}"
 
 
+_PERMANENT = {
+    "permanent_exit_codes": "exit",
+    "permanent_exceptions": "exception",
+    "permanent_statuses": "HTTP status",
+}
+
+
 def _backoff_words(retry: Json) -> str:
     backoff = retry["backoff"]
     if isinstance(backoff, list):
-        return f"after {', '.join(backoff)}"
-    return f"{backoff} from {retry['first']}" + ("" if backoff == "constant" else f" to {retry['max']}")
+        words = f"after {', '.join(backoff)}"
+    else:
+        words = f"{backoff} from {retry['first']}" + ("" if backoff == "constant" else f" to {retry['max']}")
+    if backoff == "exponential" and retry["factor"] != _FACTOR:
+        words += f" by {retry['factor']:g}"
+    return words if retry["jitter"] == _JITTER else f"{words}, jitter {retry['jitter']}"

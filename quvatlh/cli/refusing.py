@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import click
@@ -27,8 +27,8 @@ def is_json(ctx: click.Context) -> bool:
     return bool(ctx.meta.get(AS_JSON))
 
 
-def say_json(message: str) -> None:
-    say(msgspec.json.encode({"kind": "rejected", "code": CODE, "detail": message, "errors": []}).decode())
+def say_json(message: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
+    say(msgspec.json.encode({"kind": "rejected", "code": CODE, "detail": message, "errors": errors}).decode())
 
 
 def refuse(message: str) -> NoReturn:

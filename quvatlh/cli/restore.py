@@ -13,6 +13,7 @@ import click
 from quvatlh import daemon
 from quvatlh.cli.configured import CONFIG_VARIABLE, loaded
 from quvatlh.cli.printing import print_json, say
+from quvatlh.cli.refusing import say_json
 from quvatlh.cli.status import ExitStatus
 
 
@@ -30,7 +31,10 @@ def restore(file: str, config_file: str | None, data: str | None, *, as_json: bo
     try:
         index = daemon.restore(config, os.path.abspath(file))
     except daemon.StartRefused as error:
-        say(f"quvatlh: not restored: {error}")
+        if as_json:
+            say_json(f"not restored: {error}")
+        else:
+            say(f"quvatlh: not restored: {error}")
         sys.exit(ExitStatus.REJECTED)
     if as_json:
         print_json({"data": config.node.data, "index": index})

@@ -54,7 +54,7 @@ _FIELDS = (
     click.option("--stop", metavar="SIG,D", help="How it is stopped: signal, and time until KILL. [default: TERM,10s]"),
     click.option("--keep", metavar="D", help="How long it is listed once finished. [default: its queue's]"),
     click.option("--notify", metavar="URL|CMD", help="Told when it has ended: a URL, or a command in quotes."),
-    click.option("--notify-on", metavar="S[,S...]", help="States that are told. [default: succeeded,failed]"),
+    click.option("--notify-on", metavar="S[,S...]", help="Ends that are told: succeeded, failed, deleted. [default: succeeded,failed]"),
     click.option("--env", multiple=True, metavar="K=V", help="Environment variable; again for more."),
     click.option("--cwd", metavar="DIR", help="Directory to run in."),
     click.option("--user", metavar="USER", help="User to run as."),
@@ -101,11 +101,11 @@ def backoff(given: str | None) -> str | list[str] | None:
     return given.split(",") if given is not None and given[:1].isdigit() else given
 
 
-def exit_codes(given: str | None, option: str) -> list[int] | None:
+def exit_codes(given: str | None, option: str, words: str = "exit statuses, such as 2 or 64,65") -> list[int] | None:
     if given is None:
         return None
     if not re.fullmatch(r"-?\d{1,9}(,-?\d{1,9})*", given, re.ASCII):
-        raise click.BadParameter(f"{given!r} is not exit statuses, such as 2 or 64,65", param_hint=option)
+        raise click.BadParameter(f"{given!r} is not {words}", param_hint=option)
     return [int(code) for code in given.split(",")]
 
 

@@ -93,10 +93,12 @@ def _counted(
     for step in steps(db, wanted, field, after, descending=True):
         if step.wanted:
             waiting.append(step.place[1])
-        if len(waiting) >= _TOGETHER_MAX or not step.wanted:
+        is_full = len(waiting) >= _TOGETHER_MAX
+        is_late = (is_full or not step.wanted) and out_of_time()
+        if is_full or is_late:
             _count(db, column, spread, waiting, counted)
-            if out_of_time():
-                return counted, step.place
+        if is_late:
+            return counted, step.place
     _count(db, column, spread, waiting, counted)
     return counted, None
 

@@ -91,14 +91,20 @@ def condition(wanted: TaskFilter) -> Condition:
         parts.append(_TAG)
         values.append(wanted.tag)
     if wanted.q is not None:
-        parts.append(_TEXT)
-        text = _ascii_lower(wanted.q)
-        values += [text, text]
+        sql, its = has_text(wanted.q)
+        parts.append(sql)
+        values += its
     if wanted.scope is not None:
         sql, its = in_scope(wanted.scope)
         parts.append(sql)
         values += its
     return " AND ".join(parts) or "1", tuple(values)
+
+
+def has_text(q: str) -> Condition:
+    """The one condition that may have to read much: a spec has up to 128 KiB."""
+    text = _ascii_lower(q)
+    return _TEXT, (text, text)
 
 
 def known_counts(db: sqlite3.Connection, wanted: TaskFilter, by: str) -> dict[str | None, int]:

@@ -2,7 +2,9 @@
 
 A list is a merge of streams, each of them in order by an index or by arrival. A stream is read in windows; at the end of
 each it says how far it came even if nothing there was wanted, so a page may end anywhere and its cursor is the place.
-When the tasks in the states asked for are few, they are gathered from the small indexes instead, and sorted.
+When the tasks in the states asked for are few, they are gathered from the small indexes instead, and sorted. Text is looked
+for last, in what all other filters have left, one task after the other in the order of the list: there a page may end
+after each.
 """
 
 from __future__ import annotations
@@ -10,18 +12,18 @@ from __future__ import annotations
 import base64
 import heapq
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from quvatlh.core import limits
-from quvatlh.core.filters import TaskFilter, condition, known_counts, queues
+from quvatlh.core.filters import TaskFilter, condition, has_text, known_counts, queues
 from quvatlh.core.model import FINISHED
-from quvatlh.core.queries import task_views
+from quvatlh.core.queries import task_views, with_live_actions
 from quvatlh.core.rows import json_list
 from quvatlh.core.scopes import Condition
-from quvatlh.core.views import Page
+from quvatlh.core.views import Page, TaskView
 
 SORTS: Final = ("created_at", "at", "finished_at", "priority")
 GATHER_MAX: Final = 10_000
@@ -29,6 +31,8 @@ GATHER_MAX: Final = 10_000
 _WINDOW_MIN: Final = 64
 _WINDOW_MAX: Final = 2048
 """Rows looked at in one query; small at first, since a merge opens many streams. The largest takes a millisecond."""
+_SHOWN_TOGETHER: Final = 8
+"""Tasks read whole between two looks at the clock: a megabyte at most."""
 _FINISHED, _FAILED, _OWN_KEEP = range(3)
 _END: Final = (2**62, 2**62)
 
@@ -65,12 +69,19 @@ def list_tasks(
     limit: int = 100,
     cursor: str | None = None,
     out_of_time: OutOfTime = lambda: False,
+    overdue: OutOfTime = lambda: False,
 ) -> Page:
-    """The next page. `sort` is one of SORTS, with `-` for descending."""
-    wanted, seqs, place = _read(db, wanted, sort, limit, cursor, out_of_time)
+    """The next page. `sort` is one of SORTS, with `-` for descending. `out_of_time` ends the search, `overdue` also the
+    reading of what was found, of which some is told in any case."""
+    wanted, places, place = _read(db, wanted, sort, limit, cursor, out_of_time)
     total = _total(db, wanted, out_of_time) if cursor is None else None
-    views = task_views(db, seqs)
-    return Page(tuple(views), None if place is None else cursor_of(place, sort), total)
+    views: list[TaskView] = []
+    for first in range(0, len(places), _SHOWN_TOGETHER):
+        if first and overdue():
+            place = places[first - 1]
+            break
+        views += task_views(db, [seq for _, seq in places[first : first + _SHOWN_TOGETHER]])
+    return Page(tuple(with_live_actions(db, views)), None if place is None else cursor_of(place, sort), total)
 
 
 def list_ids(
@@ -78,7 +89,8 @@ def list_ids(
 ) -> tuple[list[str], str | None]:
     """The newest first; as list_tasks, for who needs no more of them."""
     sort = "-created_at"
-    _, seqs, place = _read(db, wanted, sort, limit, cursor, out_of_time)
+    _, places, place = _read(db, wanted, sort, limit, cursor, out_of_time)
+    seqs = [seq for _, seq in places]
     sql = "SELECT id FROM task WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC"
     ids = [row[0] for row in db.execute(sql, (json_list(seqs),))]
     return ids, None if place is None else cursor_of(place, sort)
@@ -86,23 +98,23 @@ def list_ids(
 
 def _read(
     db: sqlite3.Connection, wanted: TaskFilter, sort: str, limit: int, cursor: str | None, out_of_time: OutOfTime
-) -> tuple[TaskFilter, list[int], Place | None]:
+) -> tuple[TaskFilter, list[Place], Place | None]:
     """What is listed, in order, and where it goes on; None at the end."""
     descending, field = sort.startswith("-"), sort.removeprefix("-")
     after = None if cursor is None else place_of(cursor, sort)
     if field == "finished_at":
         wanted = finished(wanted)
-    seqs: list[int] = []
+    found: list[Place] = []
     place: Place | None = None
     for step in steps(db, wanted, field, after, descending=descending):
-        if len(seqs) == limit:
-            return wanted, seqs, place
+        if len(found) == limit:
+            return wanted, found, place
         place = step.place
         if step.wanted:
-            seqs.append(step.place[1])
+            found.append(place)
         elif out_of_time():
-            return wanted, seqs, place
-    return wanted, seqs, None
+            return wanted, found, place
+    return wanted, found, None
 
 
 # --- order ---
@@ -119,6 +131,9 @@ def steps(
 ) -> Iterator[Step]:
     if field not in SORTS:
         raise ValueError(f"no order by {field}")
+    if wanted.q is not None:
+        others = msgspec.structs.replace(wanted, q=None)
+        return _with_text(db, wanted.q, steps(db, others, field, after, descending=descending))
     gathered = _gathered(db, wanted)
     if gathered is not None:
         return _sorted(db, wanted, gathered, field, after, descending=descending)
@@ -126,8 +141,8 @@ def steps(
     if field == "priority":
         return _by_priority(db, matching, after, descending=descending)
     streams = _streams(db, wanted, field)
-    steps = [_windows(db, stream, matching, after, descending=descending) for stream in streams]
-    return heapq.merge(*steps, key=lambda step: step.place, reverse=descending)
+    parts = [_windows(db, stream, matching, after, descending=descending) for stream in streams]
+    return heapq.merge(*parts, key=lambda step: step.place, reverse=descending)
 
 
 def _streams(db: sqlite3.Connection, wanted: TaskFilter, field: str) -> list[_Stream]:
@@ -236,6 +251,36 @@ def _by_priority(
             yield Step((priority, step.place[1]), step.wanted)
 
 
+# --- text ---
+
+
+def _with_text(db: sqlite3.Connection, q: str, others: Iterator[Step]) -> Iterator[Step]:
+    """Those that have it. Between two of them it is told how far they were looked at."""
+    waiting: list[Place] = []
+    for step in others:
+        if step.wanted:
+            waiting.append(step.place)
+        if not step.wanted or len(waiting) == _WINDOW_MIN:
+            yield from _tested(db, q, waiting)
+            yield Step(step.place, wanted=False)
+            waiting.clear()
+    yield from _tested(db, q, waiting)
+
+
+def _tested(db: sqlite3.Connection, q: str, places: Sequence[Place]) -> Iterator[Step]:
+    """A row is read when it is asked for, and not before."""
+    if not places:
+        return
+    text, values = has_text(q)
+    each = "(SELECT value AS wanted FROM json_each(?)) CROSS JOIN task ON seq = wanted"
+    rows = db.execute(f"SELECT {text} FROM {each}", (*values, json_list([seq for _, seq in places])))  # noqa: S608 - text of our own
+    for number, (place, (has,)) in enumerate(zip(places, rows, strict=True)):
+        if number:
+            yield Step(places[number - 1], wanted=False)
+        if has:
+            yield Step(place, wanted=True)
+
+
 # --- few ---
 
 _KEYS: Final = {
@@ -310,6 +355,8 @@ def _total(db: sqlite3.Connection, wanted: TaskFilter, out_of_time: OutOfTime) -
     """Exact where the counters know it, else counted so far."""
     if wanted.is_counted:
         return sum(known_counts(db, wanted, "state").values())
+    if out_of_time():
+        return None
     counted = 0
     for step in steps(db, wanted, "created_at", None, descending=True):
         counted += step.wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -50,7 +51,29 @@ def task_views(db: sqlite3.Connection, seqs: Sequence[int]) -> list[TaskView]:
     rows = db.execute(f"{TASK_SELECT} WHERE seq IN (SELECT value FROM json_each(?))", (json_list(seqs),))  # noqa: S608 - text of our own
     found = {row[0]: task_row(row) for row in rows}
     shapes: dict[int, Shape] = {}
-    return [_view(db, found[seq], shapes) for seq in seqs if seq in found]
+    settings: dict[str, QueueSettings] = {}
+    return [_view(db, found[seq], shapes, settings) for seq in seqs if seq in found]
+
+
+def with_live_actions(db: sqlite3.Connection, views: Sequence[TaskView]) -> list[TaskView]:
+    """For lists: of each task the first ten. A job's is the one that it names; those of services are looked for in all that
+    is live, once a page."""
+    live = [view.row for view in views if view.row.live]
+    tokens = [row.token for row in live if not row.service]
+    services = dict.fromkeys((row.seq for row in live if row.service), 0)
+    if services:
+        sql = (
+            "SELECT task, token FROM live WHERE service = 1 AND task IN (SELECT value FROM json_each(?)) ORDER BY token"
+        )
+        for seq, token in db.execute(sql, (json_list(list(services)),)):
+            services[seq] += 1
+            if services[seq] <= limits.ACTIONS_SHOWN_MAX:
+                tokens.append(token)
+    found: dict[int, list[ActionView]] = {}
+    sql = f"{LIVE_SELECT} WHERE token IN (SELECT value FROM json_each(?)) ORDER BY token"  # noqa: S608 - text of our own
+    for action in map(live_row, db.execute(sql, (json_list(tokens),)) if tokens else ()):
+        found.setdefault(action.task, []).append(live_view(action))
+    return [replace(view, actions=tuple(found.get(view.row.seq, ()))) for view in views]
 
 
 def get_task(db: sqlite3.Connection, task_id: str) -> TaskView | None:
@@ -58,9 +81,9 @@ def get_task(db: sqlite3.Connection, task_id: str) -> TaskView | None:
     row = db.execute(f"{TASK_SELECT} WHERE id = ?", (task_id,)).fetchone()
     if row is None:
         return None
-    view = _view(db, task_row(row), {})
+    view = _view(db, task_row(row), {}, {})
     actions = tuple(list_actions(db, view.row, limits.ACTIONS_SHOWN_MAX))
-    return TaskView(view.row, view.spec, view.shape, actions)
+    return replace(view, actions=actions)
 
 
 def is_gone(db: sqlite3.Connection, task_id: str, now_ms: int) -> bool:
@@ -143,11 +166,16 @@ def _name(db: sqlite3.Connection, live: LiveRow) -> str:
     return str(db.execute("SELECT coalesce(name, id) FROM task WHERE seq = ?", (live.task,)).fetchone()[0])
 
 
-def _view(db: sqlite3.Connection, row: TaskRow, shapes: dict[int, Shape]) -> TaskView:
+def _view(
+    db: sqlite3.Connection, row: TaskRow, shapes: dict[int, Shape], settings: dict[str, QueueSettings]
+) -> TaskView:
     text = row.spec or db.execute("SELECT spec FROM body WHERE task = ?", (row.seq,)).fetchone()[0]
     if row.shape not in shapes:
         shapes[row.shape] = get_shape(db, row.shape)
-    return TaskView(row, decode_spec(text), shapes[row.shape])
+    if row.queue not in settings:
+        known = db.execute("SELECT settings FROM queue WHERE name = ?", (row.queue,)).fetchone()
+        settings[row.queue] = QueueSettings() if known is None else _SETTINGS.decode(known[0])
+    return TaskView(row, decode_spec(text), shapes[row.shape], settings[row.queue])
 
 
 def _ended(task: TaskRow, row: tuple[Any, ...]) -> ActionView:

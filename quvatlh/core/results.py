@@ -39,6 +39,27 @@ class Deleted(Done, frozen=True, tag="deleted"):
     over: int = 0
 
 
+class Begun(Result, frozen=True, tag="begun"):
+    """A verb over more than one entry takes has this name, and is worked off by the node that asked."""
+
+    bulk: str
+
+
+class Shift(Struct, frozen=True, array_like=True, gc=False):
+    """An action that moves."""
+
+    task: str
+    source: str
+    target: str
+
+
+class Evened(Result, frozen=True, tag="evened"):
+    """All moves of a BALANCE that began at an index."""
+
+    moves: tuple[Shift, ...]
+    index: int
+
+
 class Awarded(Result, frozen=True, tag="awarded"):
     """A token for each award in order, 0 where it was refused; why, by position."""
 
@@ -98,6 +119,8 @@ Answer = (
     | Added
     | Done
     | Deleted
+    | Begun
+    | Evened
     | Awarded
     | Reported
     | Opened

@@ -8,14 +8,17 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quvatlh.core.books import Shape
+from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.model import (
     ActionState,
     HtbClass,
     LedgerOutcome,
     QueueSettings,
+    Retry,
     ScheduleSpec,
     TaskSpec,
     TokenScope,
+    Unique,
     WorkerFacts,
 )
 from quvatlh.core.rows import TaskRow
@@ -52,8 +55,25 @@ class TaskView:
     row: TaskRow
     spec: TaskSpec
     shape: Shape
+    queue: QueueSettings
+    """What holds where the task says nothing."""
     actions: tuple[ActionView, ...] = ()
-    """The live ones and the last ten; empty in lists."""
+    """The live ones and the last ten; in lists the first ten that are live."""
+
+    @property
+    def retry(self) -> Retry:
+        """As an end would be judged now."""
+        return self.spec.retry or self.queue.retry or Retry()
+
+    @property
+    def lease_ms(self) -> int:
+        """Of an award that would be made now."""
+        return self.spec.lease_ms or self.queue.lease_ms or LEASE_MS_DEFAULT
+
+    @property
+    def unique(self) -> Unique | None:
+        """A queue's counts for what was added under it."""
+        return self.spec.unique or (self.queue.unique if self.row.unique_key is not None else None)
 
 
 class Page(Struct, frozen=True):

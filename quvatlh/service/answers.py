@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from quvatlh import ports
+from quvatlh.core import results
 from quvatlh.core.rejections import Rejection
 from quvatlh.service import pool
 
@@ -22,6 +23,15 @@ def problem(error: ports.LogError) -> pool.Problem:
     if isinstance(error, ports.Refused):
         return pool.Rejected(code if code in pool.REJECTED else "conflict", error.detail)
     return pool.Unknown(error.detail)
+
+
+def outcome(answer: results.Answer, index: int) -> pool.Done | pool.Bulk:
+    """What a verb over tasks has come to, now or when its request came first."""
+    if isinstance(answer, results.Begun):
+        return pool.Bulk(answer.bulk)
+    assert isinstance(answer, results.Done)
+    over = answer.over if isinstance(answer, results.Deleted) else 0
+    return pool.Done(answer.matched, answer.done, index, over)
 
 
 async def shown(reading: Awaitable[T]) -> T:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from quvatlh.core import limits
 from quvatlh.core.commands import AnyCommand, Request
 from quvatlh.core.model import Id, Name, Serial, SpanMs, TaskSpec, TimeMs, WorkerFacts
-from quvatlh.core.results import Answer
+from quvatlh.core.results import Answer, Shift
 from quvatlh.core.scopes import Scope
 from quvatlh.ports import Word
 
@@ -237,14 +237,8 @@ class BalanceAsk(Struct, frozen=True, array_like=True):
     most: int | None
     dry_run: bool
     deadline_s: float
-
-
-class Shift(Struct, frozen=True, array_like=True):
-    """An action that moves."""
-
-    task: str
-    source: Name
-    target: Name
+    request: Request | None = None
+    """Of who gave an Idempotency-Key: the plan is remembered under it."""
 
 
 class BalanceAnswer(Struct, frozen=True, array_like=True):

@@ -1,7 +1,8 @@
 """BALANCE on the master: what may move where is gathered, core.evening finds the least moves, and they are made a few at a
 time, each stopped first and started after, so that every limit holds.
 
-The plan is this master's alone: what is left of it when it is deposed is not done, and the next BALANCE plans anew. A task on
+The plan is this master's alone: what is left of it when it is deposed is not done, and the next BALANCE plans anew. Under an
+Idempotency-Key the entry of the first moves keeps it, and whoever asks again is told of it. A task on
 its way is bound to where it goes until it is awarded, that worker is gone, or it has waited too long.
 """
 
@@ -13,10 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from quvatlh.codec import Values
 from quvatlh.core import commands as c
 from quvatlh.core import market
 from quvatlh.core.evening import even
 from quvatlh.core.events import Event
+from quvatlh.core.limits import ADD_TASKS_MAX
+from quvatlh.core.results import Evened, Shift
 from quvatlh.ports import Clock, Log, LogError, Role
 from quvatlh.service import asks
 from quvatlh.service.door import Door
@@ -24,6 +28,7 @@ from quvatlh.service.jury import Jury
 from quvatlh.service.load import Load, gather
 from quvatlh.service.presence import Presence
 from quvatlh.service.reads import Reads
+from quvatlh.service.remembering import first_answer, other_request
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
@@ -38,6 +43,8 @@ YOUNG_MS: Final = 10_000
 PROPOSE_S: Final = 5.0
 AGAIN_S: Final = 0.5
 STRAYS_MAX: Final = 1000
+PLAN_MAX: Final = ADD_TASKS_MAX
+"""Moves of one plan: it has to go into an entry. The rest is for the next time."""
 
 _COMES_OR_GOES: Final = frozenset({"worker.up", "worker.lost", "worker.draining"})
 
@@ -66,6 +73,7 @@ class Balancer:
         jury: Jury,
         shapes: Shapes,
         clock: Clock,
+        codec: Values,
         *,
         auto: bool = False,
     ) -> None:
@@ -78,6 +86,9 @@ class Balancer:
         self._jury = jury
         self._shapes = shapes
         self._clock = clock
+        self._codec = codec
+        self._asked = asyncio.Lock()
+        """Who asks again waits for what he asked before."""
         self._auto = auto
         self._due_at: float | None = None
         """Loop time at which loads are evened by themselves."""
@@ -110,19 +121,42 @@ class Balancer:
 
     # --- for who asks ---
 
-    async def balance(self, group: str, most: int | None, *, dry_run: bool) -> asks.BalanceAnswer:
-        """The plan; begun at once unless it is only to be seen. LogErrors."""
+    async def balance(
+        self, group: str, most: int | None, *, dry_run: bool, request: c.Request | None = None
+    ) -> asks.BalanceAnswer:
+        """The plan; begun at once unless it is only to be seen. With a `request`, the plan that it was answered first.
+        LogErrors."""
+        if request is None or dry_run:
+            return await self._balance(group, most, dry_run=dry_run)
+        async with self._asked:
+            known = self._known(request)
+            if known is not None:
+                return known
+            planned = await self._balance(group, most, dry_run=False, request=request)
+            return self._known(request) or planned  # what was unknown the last time may have come first
+
+    def _known(self, request: c.Request) -> asks.BalanceAnswer | None:
+        answer = first_answer(self._state, self._codec, self._clock, request)
+        if answer is None:
+            return None
+        if not isinstance(answer, Evened):
+            raise other_request(request)
+        return asks.BalanceAnswer(answer.moves, answer.index)
+
+    async def _balance(
+        self, group: str, most: int | None, *, dry_run: bool, request: c.Request | None = None
+    ) -> asks.BalanceAnswer:
         load = await self._load(group)
         if load is None:
             no = asks.No("rejected", "not_found", f"there is no task of group {group}")
             return asks.BalanceAnswer((), None, no)
         steps = await self._plan(load)
-        steps = steps if most is None else steps[:most]
-        moves = tuple(asks.Shift(step.task, step.source, step.target) for step in steps)
+        steps = steps[: PLAN_MAX if most is None else min(most, PLAN_MAX)]
+        moves = tuple(Shift(step.task, step.source, step.target) for step in steps)
         if dry_run:
             return asks.BalanceAnswer(moves, None)
         self._waiting[group] = deque(steps)
-        index = await self._start_some()
+        index = await self._start_some(None if request is None else (request, moves))
         self._news.set()
         return asks.BalanceAnswer(moves, self._log.applied_index if index is None else index)
 
@@ -181,16 +215,19 @@ class Balancer:
                 self._waiting[group] = deque(await self._plan(load, older_than_ms=now_ms - YOUNG_MS))
         await self._start_some()
 
-    async def _start_some(self) -> int | None:
-        """As many as may be under way; the index of their entry, if there were any."""
+    async def _start_some(self, first: tuple[c.Request, tuple[Shift, ...]] | None = None) -> int | None:
+        """As many as may be under way; the index of their entry, if there were any. `first`: of a plan that is to be
+        remembered, whose entry is made in any case."""
         steps = self._next()
-        if not steps:
+        if not steps and first is None:
             return None
+        request, plan = first or (None, None)
         ends = _now() + MOVE_S
         self._under_way |= {step.token: (step, ends) for step in steps}
         moves = [c.Move(s.task, s.target, s.source, loose=True, token=s.token) for s in steps]
         try:
-            return (await self._door.propose(c.Relocate(tuple(moves), strict=False), PROPOSE_S)).index
+            command = c.Relocate(tuple(moves), strict=False, plan=plan)
+            return (await self._door.propose(command, PROPOSE_S, request)).index
         except LogError:
             for step in steps:
                 self._under_way.pop(step.token, None)

@@ -11,7 +11,9 @@ from quvatlh.ports import Log, LogError, Peers
 from quvatlh.service import asks, scoping
 from quvatlh.service.answers import problem
 from quvatlh.service.balance import Balancer
+from quvatlh.service.door import error_of, no_of
 from quvatlh.service.pool import Balanced, Call, Rejected
+from quvatlh.service.writes import request_of
 
 KIND: Final = "balance"
 PAUSE_S: Final = 0.05
@@ -25,19 +27,23 @@ class Balancing:
         peers.handle(KIND, self._asked)
 
     async def balance(self, call: Call, group: str, most: int | None, *, dry_run: bool) -> Balanced:
-        """Asked twice it plans twice: the second plan has what the first has left. It moves actions of whatever queue, so
-        it is not for tokens of some."""
+        """Asked twice it plans twice, the second time what the first has left; under one Idempotency-Key it has planned
+        once, unless that was only to be seen. It moves actions of whatever queue, so it is not for tokens of some."""
         _check(call, group)
+        request = None if call.key is None or dry_run else request_of(call.key)
+        doubt: LogError | None = None
         loop = asyncio.get_running_loop()
         ends = loop.time() + call.deadline_ms / 1000
         while True:
-            ask = asks.BalanceAsk(group, most, dry_run, max(0.0, ends - loop.time()))
+            ask = asks.BalanceAsk(group, most, dry_run, max(0.0, ends - loop.time()), request)
             try:
                 answer = await self._answer(ask)
             except LogError as error:
-                certain = isinstance(error, ports.Unavailable) or dry_run
-                if not certain or loop.time() >= ends:
-                    raise problem(error) from error
+                again = isinstance(error, ports.Unavailable) or (dry_run or request is not None)
+                if isinstance(error, ports.Refused) or not again or loop.time() >= ends:
+                    raise problem(doubt or error) from error
+                if isinstance(error, ports.Unknown) and not dry_run:
+                    doubt = error
                 await asyncio.sleep(PAUSE_S)
                 continue
             if answer.no is not None:
@@ -47,14 +53,14 @@ class Balancing:
 
     async def _answer(self, ask: asks.BalanceAsk) -> asks.BalanceAnswer:
         if self._log.acts():
-            return await self._balancer.balance(ask.group, ask.most, dry_run=ask.dry_run)
+            return await self._balancer.balance(ask.group, ask.most, dry_run=ask.dry_run, request=ask.request)
         master = self._log.role.master
         if master is None or master == self._log.node_id:
             raise ports.Unavailable("no master is known")
         body = await self._peers.request(master, KIND, asks.BALANCE_ASK.encode(ask), deadline=ask.deadline_s)
         answer: asks.BalanceAnswer = asks.BALANCE_ANSWER.decode(body)
-        if answer.no is not None and answer.no.kind == "unavailable":
-            raise ports.Unavailable(answer.no.detail, answer.no.code)
+        if answer.no is not None and answer.no.kind != "rejected":
+            raise error_of(answer.no)
         if answer.index is not None:
             await self._log.wait_applied(answer.index, deadline=ask.deadline_s)
         return answer
@@ -64,9 +70,9 @@ class Balancing:
         try:
             if not self._log.acts():
                 raise ports.Unavailable("this node is not master")
-            answer = await self._balancer.balance(ask.group, ask.most, dry_run=ask.dry_run)
-        except ports.Unavailable as error:
-            answer = asks.BalanceAnswer((), None, asks.No("unavailable", error.code, error.detail))
+            answer = await self._balancer.balance(ask.group, ask.most, dry_run=ask.dry_run, request=ask.request)
+        except LogError as error:
+            answer = asks.BalanceAnswer((), None, no_of(error))
         return asks.BALANCE_ANSWER.encode(answer)
 
 

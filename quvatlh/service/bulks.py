@@ -1,7 +1,8 @@
 """Verbs over more tasks than one entry takes: worked off a thousand at a time, in the background of the node that was asked.
 
 How far it is, that node knows; any other asks it, since a bulk's id names its node. When that node ends before the work
-does, what is done is done, the rest is asked for again, and the bulk is known to nobody.
+does, what is done is done, the rest is asked for again, and the bulk is known to nobody. Asked under an Idempotency-Key, an
+entry says first that this bulk is the answer: who asks again, anywhere, is told of it, and begins no second one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from quvatlh.core import commands as c
 from quvatlh.core import results
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import BATCH_MAX
-from quvatlh.ports import Entropy, Log, LogError, Peers
+from quvatlh.ports import Entropy, Log, LogError, Peers, Refused, Unknown
 from quvatlh.service import asks
+from quvatlh.service.answers import outcome
 from quvatlh.service.door import Door, Refusal
-from quvatlh.service.pool import Bulk, Call, Json, Rejected, Unavailable
+from quvatlh.service.pool import Bulk, Call, Done, Json, Rejected, Unavailable
 from quvatlh.service.reads import Reads
 from quvatlh.service.tree import Tree
 
@@ -33,7 +35,7 @@ ID_BYTES: Final = 8
 NODE_DIGITS: Final = 8
 
 Verb = Callable[[Sequence[str]], c.AnyCommand]
-"""Ids that were found a moment ago -> the command over them, which is answered by Done or Worked."""
+"""Ids that were found a moment ago -> the command over them, which is answered by Done."""
 
 
 @dataclass(slots=True)
@@ -55,14 +57,58 @@ class Bulks:
         self._known: OrderedDict[str, _Progress] = OrderedDict()
         peers.handle(KIND, self._asked)
 
-    def start(self, call: Call, wanted: TaskFilter, verb: Verb, matched: int = BATCH_MAX + 1) -> Bulk:
-        """`matched`: so many at least, as far as is known before they are walked over."""
+    async def start(
+        self, call: Call, wanted: TaskFilter, verb: Verb, matched: int, request: c.Request | None
+    ) -> Done | Bulk:
+        """`matched`: so many at least, as far as is known before they are walked over. `request`: of who gave a key; then
+        what was answered first is the answer. A LogError, or Refusal."""
         bulk_id = f"b{_mark(self._log.node_id)}-{self._entropy.token(ID_BYTES).hex()}"
+        if request is None:
+            progress = self._know(bulk_id, matched)
+            self._tree.grow(f"bulk {bulk_id}", lambda: self._work(call, wanted, verb, progress))
+            return Bulk(bulk_id)
+        first: asyncio.Future[Done | Bulk] = asyncio.get_running_loop().create_future()
+        first.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits any more
+
+        async def begin() -> None:
+            if await self._is_first(call, bulk_id, request, first):
+                progress = self._know(bulk_id, matched)
+                _settle(first, Bulk(bulk_id))
+                await self._work(call, wanted, verb, progress)
+
+        self._tree.grow(f"bulk {bulk_id}", begin)
+        return await asyncio.shield(first)
+
+    def _know(self, bulk_id: str, matched: int) -> _Progress:
         progress = self._known[bulk_id] = _Progress(matched)
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
-        self._tree.grow(f"bulk {bulk_id}", lambda: self._work(call, wanted, verb, progress))
-        return Bulk(bulk_id)
+        return progress
+
+    async def _is_first(self, call: Call, bulk_id: str, request: c.Request, first: asyncio.Future[Done | Bulk]) -> bool:
+        """Whether this bulk is the answer to the request. What may have become so is asked until that is certain, whether
+        or not anybody waits for it: a bulk that is told of is also worked off."""
+        deadline_s, doubt = call.deadline_ms / 1000, False
+        while True:
+            try:
+                wish = asks.Do(c.BeginBulk(bulk_id))
+                written = await self._door.write(wish, deadline_s, request, call.principal.scope)
+            except (LogError, Refusal) as error:
+                _settle(first, error)
+                doubt = doubt or isinstance(error, Unknown)
+                if not doubt or isinstance(error, Refused | Refusal) or error.code == "stopping":
+                    return False
+                deadline_s = STEP_S
+                await asyncio.sleep(AGAIN_S)
+                continue
+            except asyncio.CancelledError:
+                _settle(first, Unknown("the node is stopping"))
+                raise
+            told = outcome(written.answer, written.index)
+            if told == Bulk(bulk_id):
+                return True
+            _settle(first, told)
+            return False
 
     async def state(self, bulk_id: str) -> Json:
         progress = self._known.get(bulk_id)
@@ -88,11 +134,12 @@ class Bulks:
                 )
                 answer: asks.BulkAnswer = asks.BULK_ANSWER.decode(body)
             except (LogError, asks.Unreadable) as error:
-                text = f"node {member.name} works it off, and does not answer; if it has ended, ask for the rest again"
+                text = f"node {member.name} works it off, and does not answer; if it has ended, ask for the rest again, as a new request"
                 raise Unavailable("no_master", text) from error
             if answer.known:
                 return answer
-        raise Rejected("not_found", f"there is no bulk {bulk_id}; if its node was started anew, ask for the rest again")
+        again = "if its node was started anew, ask for the rest again, as a new request"
+        raise Rejected("not_found", f"there is no bulk {bulk_id}; {again}")
 
     async def _asked(self, _asker: str, body: bytes) -> bytes:
         progress = self._known.get(asks.BULK_ASK.decode(body).id)
@@ -126,7 +173,7 @@ class Bulks:
                         return
                     await asyncio.sleep(AGAIN_S)
                     continue
-                if isinstance(written.answer, results.Done | results.Worked):
+                if isinstance(written.answer, results.Done):
                     progress.done += written.answer.done
                 if isinstance(written.answer, results.Deleted):
                     progress.over += written.answer.over
@@ -134,6 +181,15 @@ class Bulks:
             if cursor is None:
                 progress.working = False
                 return
+
+
+def _settle(first: asyncio.Future[Done | Bulk], answer: Done | Bulk | Exception) -> None:
+    if first.done():
+        return
+    if isinstance(answer, Exception):
+        first.set_exception(answer)
+    else:
+        first.set_result(answer)
 
 
 def _mark(node_id: str) -> str:

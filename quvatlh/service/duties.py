@@ -74,7 +74,9 @@ class Duties:
             ahead=options.ahead,
         )
         door.at_once = self.auction.at_once.beside
-        self.balancer = Balancer(log, door, state, reads, presence, self.jury, shapes, clock, auto=options.balance)
+        self.balancer = Balancer(
+            log, door, state, reads, presence, self.jury, shapes, clock, codec, auto=options.balance
+        )
         self.placer = Placer(door, state, options.disciplines, options.name, world.note)
         self.chores = Chores(log, door, state, clock, options.name)
         planner = Planner(log, state, clock, entropy)

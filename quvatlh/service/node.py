@@ -261,7 +261,7 @@ class Node:
             Trials(reads, fleet, sources, duties.jury, Stamps(clock, world.entropy), self._now_ms),
             explain,
             Balancing(log, peers, duties.balancer),
-            Queues(reads, writes, bulks, traffic, state, clock),
+            Queues(reads, writes, traffic, state, clock),
             Schedules(log, reads, writes, sources),
             duties.pulling,
             Reloading(peers, log.node_id, self.crew, reads),

@@ -425,7 +425,8 @@ class Pool(Market, Timetable, Pull, Protocol):
     async def task(self, call: Call, task_id: str, wait_ms: int = 0) -> Json:
         """As it is when it has finished (a service: runs), or the wait is over: `{id, spec, state, created_at_ms, at_ms,
         expires_ms, started_at_ms, finished_at_ms, attempts, eta, error, result, actions}`, a service also `wanted, live`;
-        here, not in lists, `payload` (bytes) and `payload_json` too."""
+        `spec` with the `retry`, `lease_ms` and `unique` that hold, the task's own or its queue's; here, not in lists, `payload`
+        (bytes) and `payload_json` too, the actions that ended, all that are live, and the result."""
         ...
 
     async def actions(self, call: Call, task_id: str) -> Sequence[Json]:

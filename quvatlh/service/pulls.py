@@ -21,7 +21,6 @@ from quvatlh.core import queries
 from quvatlh.core.limits import PULL_SESSION
 from quvatlh.core.model import WorkerFacts
 from quvatlh.core.rejections import Rejection
-from quvatlh.core.requests import remembered
 from quvatlh.core.results import Awarded
 from quvatlh.core.rows import LIVE_SELECT, LiveRow, json_list, live_row
 from quvatlh.core.views import WorkerView
@@ -31,6 +30,7 @@ from quvatlh.service.door import Door
 from quvatlh.service.placing import matches
 from quvatlh.service.presence import PULL_SILENT_S, Presence, is_pull
 from quvatlh.service.pullasks import Stand, Taken
+from quvatlh.service.remembering import first_answer, other_request
 from quvatlh.service.state import State
 
 STANDING_MAX: Final = 5000
@@ -296,15 +296,11 @@ class Pulls:
 
     def _remembered(self, request: c.Request) -> list[LiveRow] | None:
         """What it was awarded before, as far as that is still live."""
-        found = remembered(self._state.db, request, max(self._clock.wall_ms(), self._state.time_ms))
-        if found is None:
+        answer = first_answer(self._state, self._codec, self._clock, request)
+        if answer is None:
             return None
-        digest, body = found
-        if digest and request.digest and digest != request.digest:
-            raise Refused(f"{request.id} was used for another request", "conflict")
-        answer = self._codec.decode_answer(body)
         if not isinstance(answer, Awarded):
-            raise Refused(f"{request.id} was used for another request", "conflict")
+            raise other_request(request)
         return self.live([token for token in answer.tokens if token])
 
     async def _worker(self, ask: Stand) -> WorkerView:

@@ -15,12 +15,10 @@ from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import BATCH_MAX
 from quvatlh.core.model import FINISHED, HtbClass, QueueSettings, TaskState
 from quvatlh.core.rejections import FieldError
-from quvatlh.core.results import Worked
 from quvatlh.core.views import ClassView, QueueView, WorkerView
 from quvatlh.ports import Clock
 from quvatlh.service import asks
 from quvatlh.service.answers import shown
-from quvatlh.service.bulks import Bulks
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected, Unavailable
 from quvatlh.service.reads import Reads
 from quvatlh.service.state import State
@@ -46,14 +44,12 @@ class Queues:
         self,
         reads: Reads,
         writes: Writes,
-        bulks: Bulks,
         traffic: Traffic,
         state: State,
         clock: Clock,
     ) -> None:
         self._reads = reads
         self._writes = writes
-        self._bulks = bulks
         self._traffic = traffic
         self._state = state
         self._clock = clock
@@ -108,17 +104,16 @@ class Queues:
 
     async def purge_queue(self, call: Call, name: str, states: Sequence[TaskState]) -> Done | Bulk:
         """What was deleted a moment ago is not purged, too: what waits is dealt with first, and walked over once."""
-        before = await self.queue(call, name)
         wanted = TaskFilter(queue=name, state=tuple(sorted(set(states), key=lambda state: state in FINISHED)))
+
+        def purge(ids: Sequence[str]) -> c.PurgeQueue:
+            return c.PurgeQueue(name, wanted.state, ids=tuple(ids), counted=True)
+
         count = await self._reads.count(call, wanted)
         if count is not None and count <= BATCH_MAX:
             ids = tuple(await self._reads.matching(call, wanted, BATCH_MAX))
-            written = await self._writes.write(call, asks.Do(c.PurgeQueue(before["name"], wanted.state, ids=ids)))
-            assert isinstance(written.answer, Worked)
-            return Done(len(ids), written.answer.done, written.index)
-        return self._bulks.start(
-            call, wanted, lambda ids: c.PurgeQueue(name, wanted.state, ids=tuple(ids)), count or BATCH_MAX + 1
-        )
+            return await self._writes.at_once(call, purge(ids))
+        return await self._writes.in_bulk(call, wanted, purge, count or BATCH_MAX + 1)
 
     def _record(self, view: QueueView, waits: Waits) -> Json:
         settings: Json = msgspec.to_builtins(msgspec.structs.asdict(view.settings))

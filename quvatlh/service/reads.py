@@ -38,8 +38,10 @@ from quvatlh.service.state import State
 from quvatlh.service.summary import Summary
 
 PAGE_S: Final = 0.02
-"""A page whose reading takes longer ends early, with a cursor. The rest of its 50 ms is for the last window and the
-way; and it stays below the 100 ms that a read transaction may take."""
+"""A page whose search takes longer ends early, with a cursor. The rest of its 50 ms is for the last window and the way."""
+SHOWN_S: Final = 0.05
+"""And one whose tasks take longer to be read: then it is shorter. So it stays below the 100 ms that a read transaction may
+take."""
 COUNT_S: Final = 2.0
 """Counting by a field that no counter knows goes on for so long: about a million tasks."""
 
@@ -138,7 +140,8 @@ class Reads:
         wanted = scoping.narrowed(call, wanted)
 
         def query(db: sqlite3.Connection) -> Any:
-            return pages.list_tasks(db, wanted, sort=sort, limit=limit, cursor=cursor, out_of_time=self._budget())
+            times = {"out_of_time": self._budget(), "overdue": self._budget(SHOWN_S)}
+            return pages.list_tasks(db, wanted, sort=sort, limit=limit, cursor=cursor, **times)
 
         try:
             return await self.read(call, query)
@@ -272,8 +275,8 @@ class Reads:
     def _now_ms(self) -> int:
         return max(self._clock.wall_ms(), self._state.time_ms)
 
-    def _budget(self) -> pages.OutOfTime:
-        ends = self._clock.boot() + PAGE_S
+    def _budget(self, span_s: float = PAGE_S) -> pages.OutOfTime:
+        ends = self._clock.boot() + span_s
         return lambda: self._clock.boot() > ends
 
 

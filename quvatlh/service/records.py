@@ -23,7 +23,7 @@ def task(view: TaskView) -> Json:
     row = view.row
     record: Json = {
         "id": row.id,
-        "spec": msgspec.to_builtins(view.spec),
+        "spec": _spec(view),
         "state": row.state,
         "created_at_ms": row.created_at,
         "at_ms": row.created_at if row.at is None else row.at,
@@ -40,6 +40,13 @@ def task(view: TaskView) -> Json:
     if row.service:
         record |= {"wanted": row.lim or 1, "live": row.live}
     return record
+
+
+def _spec(view: TaskView) -> Json:
+    """As it was asked for, and what its queue holds for it."""
+    spec: Json = msgspec.to_builtins(view.spec)
+    spec |= {"retry": msgspec.to_builtins(view.retry), "lease_ms": view.lease_ms}
+    return spec if view.unique is None else spec | {"unique": msgspec.to_builtins(view.unique)}
 
 
 def action(view: ActionView, of: TaskView) -> Json:

@@ -16,8 +16,8 @@ from quvatlh.core.limits import BATCH_MAX
 from quvatlh.core.model import TaskSpec
 from quvatlh.core.rejections import FieldError
 from quvatlh.service import asks, scoping
-from quvatlh.service.answers import problem, refusal
-from quvatlh.service.bulks import Bulks
+from quvatlh.service.answers import outcome, problem, refusal
+from quvatlh.service.bulks import Bulks, Verb
 from quvatlh.service.door import Door, Refusal, Written
 from quvatlh.service.pool import (
     Added,
@@ -92,15 +92,22 @@ class Writes:
             ids = await self._reads.matching(call, which, BATCH_MAX + 1)
             if len(ids) > BATCH_MAX:
                 count = await self._reads.count(call, which)
-                return self._bulks.start(call, which, lambda some: command(some, strict=False), count or len(ids))
+                return await self.in_bulk(call, which, lambda some: command(some, strict=False), count or len(ids))
         else:
             ids = list(dict.fromkeys(which))
             if len(ids) > BATCH_MAX:
                 raise Rejected("too_large", f"at most {BATCH_MAX} ids at once; name more by a filter")
-        written = await self.write(call, asks.Do(command(ids, strict=strict)))
-        answer = written.answer
-        assert isinstance(answer, results.Done)
-        return Done(answer.matched, answer.done, written.index, over_of(answer))
+        return await self.at_once(call, command(ids, strict=strict))
+
+    async def at_once(self, call: Call, command: c.AnyCommand) -> Done | Bulk:
+        """What fits into an entry; a Bulk where that is what its request was answered first."""
+        written = await self.write(call, asks.Do(command))
+        return outcome(written.answer, written.index)
+
+    async def in_bulk(self, call: Call, wanted: TaskFilter, verb: Verb, matched: int) -> Done | Bulk:
+        """What does not."""
+        request = None if call.key is None else request_of(call.key)
+        return await told(self._bulks.start(call, wanted, verb, matched, request))
 
     async def bulk(self, _call: Call, bulk_id: str) -> Json:
         return await self._bulks.state(bulk_id)
@@ -128,7 +135,7 @@ class Writes:
         return await self._status.cluster(call, without=member_id)
 
     async def write(self, call: Call, wish: asks.Wish, deadline_s: float | None = None) -> Written:
-        request = self._door.request_id() if call.key is None else _request(call.key)
+        request = self._door.request_id() if call.key is None else request_of(call.key)
         scope = call.principal.scope
         return await told(self._door.write(wish, deadline_s or call.deadline_ms / 1000, request, scope))
 
@@ -147,11 +154,7 @@ def _commander(turn: Turn) -> Commander:
         return lambda ids, *, strict: c.Delete(tuple(ids), strict, failed=True)
     if turn.verb == "kill":
         return lambda ids, *, strict: c.Kill(tuple(ids), strict)
-    return lambda ids, *, strict: c.RetryTasks(tuple(ids), strict, turn.queue, placed=True)
-
-
-def over_of(answer: results.Done) -> int:
-    return answer.over if isinstance(answer, results.Deleted) else 0
+    return lambda ids, *, strict: c.RetryTasks(tuple(ids), strict, turn.queue, placed=True, exclusive=True)
 
 
 async def told(work: Awaitable[T]) -> T:
@@ -164,7 +167,7 @@ async def told(work: Awaitable[T]) -> T:
         raise refusal(error.rejection) from error
 
 
-def _request(key: RequestKey) -> c.Request:
+def request_of(key: RequestKey) -> c.Request:
     return c.Request(key.token, key.route, key.id, key.digest)
 
 

@@ -79,7 +79,7 @@ async def test_put_replaces_and_what_is_shown_can_be_put_again(node: Node) -> No
 async def test_patch_merges_and_null_takes_a_setting_back(node: Node) -> None:
     await node.client.ask("PUT", "/v1/queues/q", GIVEN)
     changed = await node.client.ask("PATCH", "/v1/queues/q", {"limit": 7, "keep": "3d"})
-    assert {name: changed.json[name] for name in GIVEN} == GIVEN | {"limit": 7, "keep": {"age": "3d", "count": 100_000}}
+    assert {name: changed.json[name] for name in GIVEN} == GIVEN | {"limit": 7, "keep": {"age": "3d", "count": 50}}
     back = await node.client.ask("PATCH", "/v1/queues/q", dict.fromkeys(GIVEN))
     assert {name: back.json[name] for name in UNSET} == UNSET
     assert node.pool.queueing.settings["q"] == QueueSettings()
@@ -108,6 +108,26 @@ async def test_a_keep_is_an_age_or_age_and_count(node: Node) -> None:
     await node.client.ask("PUT", "/v1/queues/q", {"keep": 60, "keep_failed": {"count": 5}})
     assert node.pool.queueing.settings["q"].keep == Keep(60_000)
     assert node.pool.queueing.settings["q"].keep_failed == Keep(30 * 86_400_000, 5)
+
+
+async def test_a_patch_of_a_keep_leaves_what_it_does_not_name(node: Node) -> None:
+    kept = {"keep": {"age": "3h", "count": 7}, "keep_failed": {"age": "3h", "count": 7}}
+    for given, left in (
+        ("2h", {"age": "2h", "count": 7}),
+        ({"count": 5}, {"age": "3h", "count": 5}),
+        ({"age": None, "count": 5}, {"age": "1d", "count": 5}),
+        ({"count": None}, {"age": "3h", "count": 100_000}),
+        ({}, {"age": "3h", "count": 7}),
+    ):
+        await node.client.ask("PUT", "/v1/queues/q", kept)
+        assert (await node.client.ask("PATCH", "/v1/queues/q", {"keep": given})).json["keep"] == left
+    changed = (await node.client.ask("PATCH", "/v1/queues/q", {"keep_failed": {"count": 5}})).json
+    assert (changed["keep"], changed["keep_failed"]) == (kept["keep"], {"age": "3h", "count": 5})
+
+
+async def test_a_key_of_weight_may_hold_what_keys_hold(node: Node) -> None:
+    weights = {"acme/eu": 3}
+    assert (await node.client.ask("PUT", "/v1/queues/q", {"key_weights": weights})).json["key_weights"] == weights
 
 
 async def test_a_queue_may_be_paused_before_it_is_used_and_goes_on(node: Node) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from quvatlh.core.model import ScheduleSpec
 from tests.api.client import WORK, Client, Node
 
 TASK = {"work": WORK, "queue": "nightly", "expires": "90s", "payload": {"a_ms": 1}}
@@ -44,6 +47,25 @@ async def test_what_is_shown_can_be_given_again(client: Client) -> None:
     told = {"name", "text", "next", "last_slot", "last_task", "version"}
     again = {name: value for name, value in shown.items() if name not in told}
     assert (await client.ask("PUT", "/v1/schedules/s", again)).json == shown | {"version": 2}
+
+
+async def test_what_is_shown_of_its_task_leaves_to_the_queue_what_was_left_to_it(node: Node) -> None:
+    full = TASK | {
+        "kind": "service",
+        "retry": {"attempts": 3, "backoff": ["1s", "5s"], "jitter": 0.25, "permanent_exceptions": ["KeyError"]},
+        "unique": {"while": "5m"},
+        "lease": "5s",
+        "stop": {"signal": "INT"},
+        "notify": {"url": "http://n/", "on": ["failed"]},
+        "policy": {"name": "p"},
+        "keep": "1h",
+    }
+    for task in (TASK, full):
+        shown = (await node.client.ask("PUT", "/v1/schedules/s", {"every": "5s", "task": task})).json["task"]
+        asked = msgspec.convert(node.pool.planned["s"]["spec"], ScheduleSpec)
+        assert (shown["retry"] is None, shown["lease"] is None) == (task is TASK, task is TASK)
+        await node.client.ask("PUT", "/v1/schedules/s", {"every": "5s", "task": shown})
+        assert msgspec.convert(node.pool.planned["s"]["spec"], ScheduleSpec) == asked
 
 
 async def test_a_span_may_be_written_as_cron_does(client: Client) -> None:

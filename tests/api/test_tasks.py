@@ -180,6 +180,14 @@ def test_what_is_shown_can_be_added_again(given_: dict[str, Any], spec: dict[str
     assert again.get("payload") == made.get("payload")
 
 
+@pytest.mark.parametrize("state", ["scheduled", "pending", "claimed", "running", "retrying"])
+def test_what_is_never_told_cannot_be_asked_for(state: str) -> None:
+    with pytest.raises(Faults) as refused:
+        check({"work": WORK, "notify": {"url": "https://x.example/", "on": ["failed", state]}})
+    (fault,) = refused.value.faults
+    assert (fault.path, fault.message) == (".notify.on[1]", f"must be one of succeeded, failed, deleted, not '{state}'")
+
+
 FIELD_VALUES = st.one_of(
     st.none(),
     st.booleans(),

@@ -232,3 +232,42 @@ def test_many_are_deleted_in_one_entry(table: Table) -> None:
 @pytest.mark.parametrize("verb", [delete("t"), change("t", queue="night")])
 def test_an_unknown_id_refuses_it_unless_it_came_from_a_filter(table: Table, verb: Any) -> None:
     assert table.do(verb).code == "not_found"
+
+
+def test_what_another_has_the_unique_key_of_is_not_retried_by_a_person_while_that_is_so(table: Table) -> None:
+    def retry(*ids: str, strict: bool = True) -> Any:
+        return table.do(c.RetryTasks(ids, strict, exclusive=True))
+
+    failed(table, "old", unique=Unique("k"))
+    failed(table, "older", unique=Unique("k"))
+    failed(table, "free")
+    table.add("new", unique=Unique("k"))
+    refused = retry("free", "old", "older")
+    assert refused.code == "unique_held"
+    assert [(each.path, each.message) for each in refused.errors] == [
+        ("ids[1]", "the unique key of old is held by new"),
+        ("ids[2]", "the unique key of older is held by new"),
+    ]
+    assert [table.state(each) for each in ("free", "old")] == ["failed", "failed"]
+    assert retry("old", "nobody").code == "not_found"
+    assert retry("free", "old", strict=False) == Done(2, 1, {"old": "failed"})
+    table.do(delete("new"))
+    assert [each.message for each in retry("old", "older").errors] == ["the unique key of older is held by old"]
+    assert retry("old", "older", strict=False).done == 1
+    assert table.state("old") == "pending"
+    assert table.add("newer", unique=Unique("k")) == "old"
+    table.check()
+
+
+@pytest.mark.parametrize("unique", [Unique("k", "active"), Unique("k", for_ms=1000)])
+def test_a_key_that_does_not_hold_what_waits_holds_no_retry_up(unique: Unique, table: Table) -> None:
+    failed(table, unique=unique)
+    table.later(2000)
+    table.running("other", unique=unique)
+    assert table.do(c.RetryTasks(("t",), exclusive=True)) == Done(1, 1)
+
+
+def test_entries_of_before_retry_without_the_key(table: Table) -> None:
+    failed(table, unique=Unique("k"))
+    table.add("other", unique=Unique("k"))
+    assert table.do(c.RetryTasks(("t",))) == Done(1, 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,31 @@ def test_a_page_that_runs_out_of_time_ends_early_with_a_place_to_go_on(table: Ta
     assert page.cursor is not None
     assert page.total is None
     assert count_groups(table.db, TaskFilter(group="default"), "name", out_of_time=lambda: True).cursor is not None
+
+
+def test_text_is_looked_for_in_no_more_large_tasks_than_there_is_time_for(tmp_path: Path) -> None:
+    """Whether they are few and gathered, or many; a page of them that takes long to be read is shorter."""
+
+    def after(looks: int) -> Callable[[], bool]:
+        asked = itertools.count(1)
+        return lambda: next(asked) > looks
+
+    with Table(tmp_path) as table:
+        for n in range(40):
+            table.add(f"t{n:02}", work=Work(shell=f"echo {'x' * 100_000} {n % 2}needle"))
+        for wanted in (TaskFilter(state=("pending",), q="0NEEDLE"), TaskFilter(group="default", q="0NEEDLE")):
+            page = list_tasks(table.db, wanted, out_of_time=after(9))
+            assert [view.row.id for view in page.items] == ["t38", "t36", "t34", "t32", "t30"]
+            assert page.total is None
+            expected = [f"t{n:02}" for n in range(38, -1, -2)]
+            assert walked(table, wanted, "-created_at", 100, lambda: True) == expected
+            page = list_tasks(table.db, wanted, overdue=lambda: True)
+            assert [view.row.id for view in page.items] == expected[:8]
+            page = list_tasks(table.db, wanted, cursor=page.cursor)
+            assert [view.row.id for view in page.items] == expected[8:]
+            assert page.cursor is None
+            groups = count_groups(table.db, wanted, "queue", out_of_time=after(9))
+            assert ([group.count for group in groups.groups], groups.cursor is None) == ([5], False)
 
 
 @pytest.mark.parametrize("cursor", ["", "?", "AAAA", "WzEsMiwzXQ"])

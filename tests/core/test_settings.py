@@ -7,8 +7,20 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.commands import ClassChanges, QueueChanges
+from quvatlh.core.commands.settings import KeepChanges
 from quvatlh.core.limits import DAY_MS
-from quvatlh.core.model import Code, HtbClass, QueueSettings, Rate, Retry, ScheduleSpec, TaskSpec, TaskState, TokenScope
+from quvatlh.core.model import (
+    Code,
+    HtbClass,
+    Keep,
+    QueueSettings,
+    Rate,
+    Retry,
+    ScheduleSpec,
+    TaskSpec,
+    TaskState,
+    TokenScope,
+)
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok, Versioned, Worked
 from quvatlh.core.verbs.access import EXPIRED_KEPT_MS
@@ -24,6 +36,18 @@ def test_put_replaces_and_patch_merges(table: Table) -> None:
     assert queries.queues(table.db, table.now, "q")[0].settings == expected
     table.do(c.PutQueue("q", QueueSettings(retry=Retry(attempts=2))))
     assert queries.queues(table.db, table.now, "q")[0].settings == QueueSettings(retry=Retry(attempts=2))
+
+
+def test_a_patch_of_keep_leaves_what_it_does_not_name_and_entries_of_before_bring_it_whole(table: Table) -> None:
+    def kept() -> tuple[Keep, Keep]:
+        settings = queries.queues(table.db, table.now, "q")[0].settings
+        return settings.keep, settings.keep_failed
+
+    table.do(c.PatchQueue("q", QueueChanges(keep=Keep(5000, 7), keep_failed=Keep(5000, 7))))
+    table.do(c.PatchQueue("q", QueueChanges(keep_part=KeepChanges(age_ms=9000), keep_failed_part=KeepChanges(count=1))))
+    assert kept() == (Keep(9000, 7), Keep(5000, 1))
+    table.do(c.PatchQueue("q", QueueChanges(keep=Keep(1000))))
+    assert kept() == (Keep(1000), Keep(5000, 1))
 
 
 def test_a_queue_shows_what_is_in_it(table: Table) -> None:

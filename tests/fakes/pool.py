@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from quvatlh.core.filters import TaskFilter
-from quvatlh.core.model import Role
+from quvatlh.core.limits import ACTIONS_SHOWN_MAX, LEASE_MS_DEFAULT
+from quvatlh.core.model import QueueSettings, Retry, Role
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import Scope
 from quvatlh.ports import voters_warning
@@ -48,6 +51,7 @@ from tests.fakes.queues import FakeQueues
 from tests.fakes.timetable import FakeTimetable
 from tests.fakes.watching import FakeWatching
 
+LIVE: Final = frozenset({"claimed", "running", "stopping"})
 TOKEN = "the-token-of-these-tests"
 HERE = {
     "name": "one", "id": "n1", "peer": "127.0.0.1:7421", "http": "127.0.0.1:7420", "state": "up", "lag": 0,
@@ -131,7 +135,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         start = int(query.cursor or 0)
         rest = found[start + query.limit :]
         return Page(
-            [_listed(r) for r in found[start : start + query.limit]],
+            [_listed(self._shown(r)) for r in found[start : start + query.limit]],
             str(start + query.limit) if rest else None,
             len(found),
         )
@@ -158,7 +162,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
                     await self.moved.wait()
         except TimeoutError:
             pass
-        return dict(record)
+        return self._shown(record)
 
     async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
         await self._enter(call)
@@ -259,6 +263,16 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         return {each.name: digest for digest, each in self.watching.principals.items()}
 
     # --- inside ---
+
+    def _shown(self, record: Json) -> Json:
+        """With what its queue holds for it."""
+        spec = record["spec"]
+        queue = self.queueing.settings.get(spec.get("queue", "default"), QueueSettings())
+        held: Json = {
+            "retry": msgspec.to_builtins(queue.retry or Retry()),
+            "lease_ms": queue.lease_ms or LEASE_MS_DEFAULT,
+        }
+        return record | {"spec": held | spec}
 
     def _add(self, tasks: Sequence[NewTask]) -> Added:
         self.index += 1
@@ -429,7 +443,9 @@ def _unique_key(spec: Json) -> tuple[str, str] | None:
 
 
 def _listed(record: Json) -> Json:
-    return {name: value for name, value in record.items() if name not in {"payload", "payload_json"}}
+    """As the real one: without what only the task itself tells."""
+    alone = {name: value for name, value in record.items() if name not in {"payload", "payload_json", "result"}}
+    return alone | {"actions": [each for each in record["actions"] if each["state"] in LIVE][:ACTIONS_SHOWN_MAX]}
 
 
 def _sort_key(record: Json, sort: str) -> int:

@@ -48,9 +48,9 @@ class FakeQueues:
 
     async def patch_queue(self, call: Call, name: str, changes: Json) -> Json:
         await self._gate._enter(call)
-        named = _named(msgspec.convert(changes, QueueChanges))
+        named = msgspec.convert(changes, QueueChanges)
         before = self.settings.get(name, QueueSettings())
-        return self._gate._once(call.key, lambda: self._set(name, msgspec.structs.replace(before, **named)))  # type: ignore[no-any-return]
+        return self._gate._once(call.key, lambda: self._set(name, named.on(before)))  # type: ignore[no-any-return]
 
     async def delete_queue(self, call: Call, name: str) -> None:
         await self._gate._enter(call)

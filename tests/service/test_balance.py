@@ -208,3 +208,19 @@ async def test_by_itself_it_moves_no_job_that_has_just_begun(tmp_path: Path) -> 
         master.node.balancer._due_at = 0.0
         master.node.balancer._news.set()
         await master.until(lambda: load(master) == {"n1": 2, "n2": 2})
+
+
+async def test_under_one_idempotency_key_it_plans_once_and_every_node_tells_of_that_plan(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=8) as (master, follower, _):
+        await crowded(master, follower, 6)
+        first = await follower.pool.balance(asked(key="k"), "g", 1, dry_run=False)
+        assert len(first.moves) == 1
+        await master.until(lambda: load(master) == {"n1": 5, "n2": 1})
+        for node in (master, follower):
+            assert await node.pool.balance(asked(key="k"), "g", 1, dry_run=False) == first
+            with pytest.raises(Rejected, match="another request"):
+                await node.pool.balance(asked(key="k", digest=b"e"), "g", 2, dry_run=False)
+        assert load(master) == {"n1": 5, "n2": 1}
+        nothing = await master.pool.balance(asked(key="other"), "g", 0, dry_run=False)
+        assert nothing.moves == []
+        assert await follower.pool.balance(asked(key="other"), "g", 0, dry_run=False) == nothing

@@ -419,3 +419,39 @@ async def test_an_even_number_of_voters_is_warned_about(tmp_path: Path) -> None:
             in (await master.pool.cluster(asked()))["warning"]
         )
         assert (await master.pool.remove_member(asked(), "n4"))["warning"] is None
+
+
+async def test_a_list_tells_who_runs_its_tasks_and_not_who_did(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=12) as stand:
+        await stand.working()
+        service = await stand.add(kind="service", limit=11)
+        await stand.until(lambda: len(stand.live()) == 11)
+        waiting = await stand.add(tags=["nobody"])
+        tries = await stand.add(retry={"attempts": 2, "backoff": "constant", "first_ms": 0})
+        await stand.until_state(tries, "running")
+        stand.end("a12", 1)
+        await stand.until(lambda: "a13" in stand.process.held)
+        await stand.until_state(tries, "running")
+        items = (await stand.pool.tasks(asked(), TaskQuery(TaskFilter()))).items
+        told = {item["id"]: [action["id"] for action in item["actions"]] for item in items}
+        assert told == {service: [f"a{n}" for n in range(1, 11)], waiting: [], tries: ["a13"]}
+        assert {action["worker"] for item in items for action in item["actions"]} == {"n1"}
+
+
+async def test_a_task_is_told_with_what_its_queue_holds_for_it(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        settings = {"retry": {"attempts": 3}, "lease_ms": 10_000, "unique": {"while": "queued"}}
+        await stand.pool.queueing.patch_queue(asked(), "q", settings)
+        plain, own = (
+            await stand.add(queue="q"),
+            await stand.add(queue="q", name="own", retry={"attempts": 4}, lease_ms=5000),
+        )
+        free = await stand.add()
+        told = {each["id"]: each["spec"] for each in (await stand.pool.tasks(asked(), TaskQuery(TaskFilter()))).items}
+        assert told == {each: (await stand.pool.task(asked(), each))["spec"] for each in (plain, own, free)}
+        assert told[plain]["retry"] | {"lease_ms": told[plain]["lease_ms"]} == {"attempts": 3, "lease_ms": 10_000}
+        assert told[plain]["unique"] == {"while": "queued"}
+        assert told[own]["retry"] | {"lease_ms": told[own]["lease_ms"]} == {"attempts": 4, "lease_ms": 5000}
+        assert (told[free]["retry"], told[free]["lease_ms"], "unique" in told[free]) == ({}, 2000, False)
+        await stand.pool.queueing.patch_queue(asked(), "q", {"retry": None})
+        assert (await stand.pool.task(asked(), plain))["spec"]["retry"] == {}

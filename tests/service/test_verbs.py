@@ -10,7 +10,7 @@ import pytest
 
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.rejections import FieldError
-from quvatlh.service.pool import Bulk, Done, Rejected, TaskQuery, Turn, Unavailable, Verb
+from quvatlh.service.pool import Bulk, Done, Rejected, TaskQuery, Turn, Unavailable, Unknown, Verb
 from tests.service.stand import asked, one, two
 
 
@@ -207,3 +207,89 @@ async def test_services_leave_a_worker_that_drains_and_jobs_may_finish(tmp_path:
         assert master.peek(job) == "running"
         (moved,) = master.machine.db.execute("SELECT worker FROM live WHERE service = 1").fetchone()
         assert moved != home
+
+
+async def test_a_bulk_is_begun_once_for_each_idempotency_key_and_any_node_tells_of_it(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        await master.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}}}] * 1001)
+        wanted = TaskFilter(queue="default")
+        bulks = [await node.pool.act(asked(key="k"), Turn("delete"), wanted) for node in (follower, master, follower)]
+        assert isinstance(bulks[0], Bulk)
+        assert bulks == [bulks[0]] * 3
+        await master.until(lambda: not [*follower.node.tree.named("bulk"), *master.node.tree.named("bulk")])
+        assert (await master.pool.bulk(asked(), bulks[0].id))["done"] == 1001
+        await master.pool.act(asked(), Turn("delete"), wanted)
+        with pytest.raises(Rejected, match="another request"):
+            await master.pool.act(asked(key="k", digest=b"e"), Turn("delete"), wanted)
+
+
+async def test_what_was_done_at_once_stays_the_answer_though_a_bulk_would_match_now(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        new: Any = {"spec": {"work": {"command": ["true"]}}}
+        wanted = TaskFilter(queue="default")
+        for verb, purge in (("delete", False), ("purge", True)):
+
+            async def ask(verb: str = verb, *, purge: bool = purge) -> Done | Bulk:
+                if purge:
+                    return await stand.pool.queueing.purge_queue(asked(key=verb), "default", ["pending"])
+                return await stand.pool.act(asked(key=verb), Turn("delete"), wanted)
+
+            await stand.pool.add(asked(), [new] * 2)
+            first = await ask()
+            assert isinstance(first, Done)
+            assert (first.matched, first.done) == (2, 2)
+            added = await stand.pool.add(asked(), [new] * 1001)
+            again = await ask()
+            assert isinstance(again, Done)
+            assert (again.matched, again.done) == (2, 2)
+            assert stand.peek(added.ids[0]) == "pending"
+            await stand.pool.act(asked(), Turn("delete"), wanted)
+            await asyncio.gather(*stand.node.tree.named("bulk"))
+            await stand.pool.queueing.purge_queue(asked(), "default", ["deleted"])
+            await asyncio.gather(*stand.node.tree.named("bulk"))
+
+
+async def test_a_purge_of_more_than_a_thousand_is_begun_once_for_a_key(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}}}] * 1001)
+        first = await stand.pool.queueing.purge_queue(asked(key="k"), "default", ["pending"])
+        assert isinstance(first, Bulk)
+        await asyncio.gather(*stand.node.tree.named("bulk"))
+        task = await stand.add()
+        assert await stand.pool.queueing.purge_queue(asked(key="k"), "default", ["pending"]) == first
+        assert stand.peek(task) == "pending"
+
+
+async def test_a_bulk_whose_beginning_was_unknown_is_worked_off_once_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it any more; who asks again is told of this one."""
+    monkeypatch.setattr("quvatlh.service.bulks.AGAIN_S", 0.0)
+    async with two(tmp_path, slots=0) as (master, follower, switchboard):
+        await master.pool.add(asked(), [{"spec": {"work": {"command": ["true"]}}}] * 1001)
+        wanted = TaskFilter(queue="default")
+        switchboard.mute("n1")
+        with pytest.raises(Unknown):
+            await follower.pool.act(asked(50, key="k"), Turn("delete"), wanted)
+        switchboard.heal()
+        bulk = await master.pool.act(asked(key="k"), Turn("delete"), wanted)
+        assert isinstance(bulk, Bulk)
+        await master.until(lambda: not [*follower.node.tree.named("bulk"), *master.node.tree.named("bulk")])
+        assert (await master.pool.bulk(asked(), bulk.id))["done"] == 1001
+
+
+async def test_a_retry_is_refused_while_another_has_the_unique_key(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        old = await stand.add(unique={"key": "k"}, retry={"attempts": 1})
+        await stand.until(stand.running)
+        stand.end("a1", 1)
+        await stand.until_state(old, "failed")
+        new = await stand.add(unique={"key": "k"}, tags=["nobody"])
+        with pytest.raises(Rejected) as refused:
+            await stand.pool.act(asked(), Turn("retry"), [old])
+        text = f"the unique key of {old} is held by {new}"
+        assert (refused.value.code, list(refused.value.errors)) == ("unique_held", [FieldError("ids[0]", text)])
+        done = await stand.pool.act(asked(), Turn("retry"), TaskFilter(state=("failed",)))
+        assert isinstance(done, Done)
+        assert (done.matched, done.done) == (1, 0)

@@ -64,7 +64,18 @@ from quvatlh.core.commands.settings import (
     SetRanks,
     SkipSlots,
 )
-from quvatlh.core.commands.tasks import Add, Delete, Kill, Move, NewTask, Relocate, RetryTasks, TaskChanges, Update
+from quvatlh.core.commands.tasks import (
+    Add,
+    BeginBulk,
+    Delete,
+    Kill,
+    Move,
+    NewTask,
+    Relocate,
+    RetryTasks,
+    TaskChanges,
+    Update,
+)
 from quvatlh.core.scopes import Scope
 
 __all__ = [
@@ -73,6 +84,7 @@ __all__ = [
     "AnyCommand",
     "Award",
     "Awards",
+    "BeginBulk",
     "Changes",
     "CheckDigest",
     "ClassChanges",
@@ -140,7 +152,7 @@ AnyCommand = (
     | PutQueue | PatchQueue | DeleteQueue | PurgeQueue | PutClass | PatchClass | DeleteClass | SetRanks
     | PutSchedule | PauseSchedule | DeleteSchedule | Fire | SkipSlots | PutPolicy | DeletePolicy | PutToken | RevokeToken
     | Promote | Expire | Forget | Sweep | Rerank | CheckDigest | Elected | Nothing
-    | ForgetWorkers | ClockJumped
+    | ForgetWorkers | ClockJumped | BeginBulk
 )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
 from quvatlh.core import limits
 from quvatlh.core.commands.base import Blob, Changes, Command, Part, TaskIds
@@ -23,12 +24,18 @@ from quvatlh.core.model import (
     ScheduleSpec,
     Serial,
     Signed,
+    SpanMs,
     TaskState,
     TimeMs,
     TokenScope,
     Unique,
     Weight,
 )
+
+
+class KeepChanges(Changes, frozen=True):
+    age_ms: SpanMs | UnsetType = UNSET
+    count: Serial | UnsetType = UNSET
 
 
 class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
@@ -48,6 +55,23 @@ class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
     workers: Names | UnsetType = UNSET
     class_: Name | UnsetType | None = UNSET
     key_weights: Annotated[dict[Name, Weight], Meta(max_length=limits.LIST_ITEMS_MAX)] | UnsetType = UNSET
+    keep_part: KeepChanges | UnsetType = UNSET
+    """Of `keep`, what is named. Entries of before bring it whole."""
+    keep_failed_part: KeepChanges | UnsetType = UNSET
+
+    def on(self, before: QueueSettings) -> QueueSettings:
+        """What is not named stays."""
+        named = _named(self)
+        for field in ("keep", "keep_failed"):
+            part = named.pop(f"{field}_part", None)
+            if part is not None:
+                named[field] = replace(named.get(field, getattr(before, field)), **_named(part))
+        return replace(before, **named)
+
+
+def _named(changes: Changes) -> dict[str, Any]:
+    fields = {field: getattr(changes, field) for field in changes.__struct_fields__}
+    return {field: value for field, value in fields.items() if value is not UNSET}
 
 
 class PutQueue(Command, frozen=True, tag="put_queue"):
@@ -77,6 +101,8 @@ class PurgeQueue(Command, frozen=True, tag="purge_queue"):
     states: tuple[TaskState, ...] = ("scheduled", "pending", "retrying")
     limit: Annotated[int, Meta(ge=1, le=limits.BATCH_MAX)] = limits.BATCH_MAX
     ids: TaskIds | None = None
+    counted: bool = False
+    """With `ids`: answered with how many there were, too. Entries of before say only what was done."""
 
 
 class PutClass(Command, frozen=True, tag="put_class"):

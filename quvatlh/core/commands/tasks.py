@@ -10,6 +10,7 @@ from quvatlh.core import limits
 from quvatlh.core.commands.base import Blob, Changes, Command, Part, TaskIds
 from quvatlh.core.commands.owners import Award
 from quvatlh.core.model import Id, Name, Names, Positive, Serial, Signed, SpanMs, TaskSpec, TimeMs
+from quvatlh.core.results import Shift
 
 
 class NewTask(Part, frozen=True):
@@ -57,6 +58,8 @@ class RetryTasks(Command, frozen=True, tag="retry"):
     """Where they run; None: each in its own queue."""
     placed: bool = False
     """They get the place that the discipline of today gives. Entries of before left them the one they had."""
+    exclusive: bool = False
+    """Not while another has their unique key: strict, that refuses the whole. Entries of before let them run without it."""
 
 
 class Move(Part, frozen=True):
@@ -75,6 +78,14 @@ class Move(Part, frozen=True):
 class Relocate(Command, frozen=True, tag="relocate"):
     moves: Annotated[tuple[Move, ...], Meta(max_length=limits.BATCH_MAX)]
     strict: bool = True
+    plan: Annotated[tuple[Shift, ...], Meta(max_length=limits.ADD_TASKS_MAX)] | None = None
+    """BALANCE's, of which `moves` are the first: the answer, so that it is remembered with the request."""
+
+
+class BeginBulk(Command, frozen=True, tag="begin_bulk"):
+    """Changes nothing: that its request gets this answer, and no other, is all there is to it."""
+
+    bulk: Name
 
 
 class TaskChanges(Changes, frozen=True):

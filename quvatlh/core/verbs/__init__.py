@@ -57,6 +57,7 @@ VERBS: Mapping[type, Verb] = {
     c.Elected: chores.elected,
     c.ClockJumped: chores.clock_jumped,
     c.Nothing: chores.nothing,
+    c.BeginBulk: person.begin_bulk,
 }
 
 assert set(VERBS) == set(get_args(c.AnyCommand))

@@ -13,10 +13,11 @@ import msgspec
 from msgspec import UNSET
 
 from quvatlh.core import limits, transitions
-from quvatlh.core.commands import Delete, Kill, Move, Relocate, RetryTasks, TaskChanges, Update
+from quvatlh.core.commands import BeginBulk, Delete, Kill, Move, Relocate, RetryTasks, TaskChanges, Update
 from quvatlh.core.rejections import FieldError, Rejection
-from quvatlh.core.results import Deleted, Done
+from quvatlh.core.results import Begun, Deleted, Done, Evened
 from quvatlh.core.rows import LiveRow, TaskRow, json_text
+from quvatlh.core.uniqueness import FOR, HOLDS
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import ending
 
@@ -46,21 +47,35 @@ def kill(unit: Unit, command: Kill) -> Done | Rejection:
 
 
 def retry(unit: Unit, command: RetryTasks) -> Done | Rejection:
-    return _each(unit, command.ids, lambda u, task: _retry(u, task, command), strict=command.strict)
+    held = _held_by_others(unit, command.ids) if command.exclusive else {}
+    if held and command.strict and len(unit.tasks_in_scope(command.ids)) == len(set(command.ids)):
+        errors = tuple(
+            FieldError(f"ids[{command.ids.index(name)}]", f"the unique key of {name} is held by {holder}")
+            for name, holder in held.items()
+        )
+        return Rejection("unique_held", errors[0].message, errors)
+    return _each(
+        unit, command.ids, lambda u, task: task.id not in held and _retry(u, task, command), strict=command.strict
+    )
 
 
-def relocate(unit: Unit, command: Relocate) -> Done | Rejection:
+def relocate(unit: Unit, command: Relocate) -> Done | Evened | Rejection:
     wanted = dict.fromkeys(move.to for move in command.moves if move.to is not None)
     unknown = [f"there is no worker named {name}" for name in wanted if not _worker_exists(unit, name)]
     if unknown:
         return Rejection("not_found", unknown[0], tuple(FieldError("to", text) for text in unknown))
     moves = {move.id: move for move in command.moves}
-    return _each(unit, list(moves), lambda u, task: _relocate(u, task, moves[task.id]), strict=command.strict)
+    answer = _each(unit, list(moves), lambda u, task: _relocate(u, task, moves[task.id]), strict=command.strict)
+    return answer if command.plan is None or isinstance(answer, Rejection) else Evened(command.plan, unit.index)
 
 
 def update(unit: Unit, command: Update) -> Done | Rejection:
     changes, failed = command.changes, command.failed
     return _each(unit, command.ids, lambda u, task: _update(u, task, changes, failed=failed), strict=command.strict)
+
+
+def begin_bulk(_unit: Unit, command: BeginBulk) -> Begun:
+    return Begun(command.bulk)
 
 
 def _each(unit: Unit, ids: Sequence[str], act: Callable[[Unit, TaskRow], bool], *, strict: bool) -> Done | Rejection:
@@ -135,6 +150,26 @@ def _retry(unit: Unit, task: TaskRow, command: RetryTasks) -> bool:
     unit.store(task, was)
     unit.tell_task("task.ready", task)
     return True
+
+
+def _held_by_others(unit: Unit, ids: Sequence[str]) -> dict[str, str]:
+    """Of tasks that may be retried and would hold their unique key then: by id, who has it, or comes before it here."""
+    names = list(dict.fromkeys(ids))
+    tasks = unit.tasks_in_scope(names)
+    taken: dict[tuple[str, str], str] = {}
+    held: dict[str, str] = {}
+    for name in names:
+        task = tasks.get(name)
+        after = None if task is None else transitions.TASK.get((task.state, "retry"))
+        if task is None or task.live or task.unique_key is None or after not in HOLDS[task.unique_while or FOR]:
+            continue
+        holder = unit.unique_holder(task.grp, task.unique_key)
+        other = taken.get((task.grp, task.unique_key)) if holder is None or holder[0] == task.seq else holder[1]
+        if other is None:
+            taken[task.grp, task.unique_key] = name
+        else:
+            held[name] = other
+    return held
 
 
 def _worker_exists(unit: Unit, name: str) -> bool:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-import msgspec
-from msgspec import UNSET
-
 from quvatlh.core import tally
 from quvatlh.core.books import QueueState
 from quvatlh.core.commands import DeleteQueue, PatchQueue, PurgeQueue, PutQueue, Rerank, SetRanks
@@ -15,7 +12,7 @@ from quvatlh.core.lines import flows
 from quvatlh.core.model import ACTIVE, FINISHED, UNFINISHED, QueueSettings, TaskState
 from quvatlh.core.plugins import unannounced
 from quvatlh.core.rejections import FieldError, Rejection
-from quvatlh.core.results import Ok, Worked
+from quvatlh.core.results import Done, Ok, Worked
 from quvatlh.core.rows import TaskRow, json_list
 from quvatlh.core.unit import GONE_SELECT, Gone, Unit
 from quvatlh.core.verbs import ending
@@ -27,11 +24,9 @@ def put_queue(unit: Unit, command: PutQueue) -> Ok | Rejection:
 
 
 def patch_queue(unit: Unit, command: PatchQueue) -> Ok | Rejection:
-    changes = {field: getattr(command.changes, field) for field in command.changes.__struct_fields__}
-    named = {field: value for field, value in changes.items() if value is not UNSET}
     queue = unit.queues.get(command.name)
     before = QueueSettings() if queue is None else queue.settings
-    return _change(unit, command.name, msgspec.structs.replace(before, **named))
+    return _change(unit, command.name, command.changes.on(before))
 
 
 def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:
@@ -69,12 +64,13 @@ def delete_queue(unit: Unit, command: DeleteQueue) -> Ok | Rejection:
     return Ok()
 
 
-def purge_queue(unit: Unit, command: PurgeQueue) -> Worked | Rejection:
+def purge_queue(unit: Unit, command: PurgeQueue) -> Worked | Done | Rejection:
     """A bounded piece: the waiting become deleted, the finished leave the list, the active are left alone."""
     if unit.queues.get(command.name) is None:
         return Rejection("not_found", f"there is no queue named {command.name}")
     if command.ids is not None:
-        return Worked(_purge_ids(unit, command, command.ids), more=False)
+        done = _purge_ids(unit, command, command.ids)
+        return Done(len(command.ids), done) if command.counted else Worked(done, more=False)
     done = 0
     for state in dict.fromkeys(command.states):
         room = command.limit - done
