@@ -143,7 +143,9 @@ class Pool:
 
     def _is_shared(self, run: CallRun) -> bool:
         known = self.paces.of(run.target)
-        return known is not None and known.shared and not self.paces.is_suspect(run.action.task_id)
+        return (
+            known is not None and known.shared and not run.action.once and not self.paces.is_suspect(run.action.task_id)
+        )
 
     def _company(self) -> Child | None:
         for child in self.brood.children.values():
