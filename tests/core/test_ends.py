@@ -51,7 +51,13 @@ def test_executions_that_ended_by_themselves_are_bounded_and_the_others_are_only
 
 @pytest.mark.parametrize(
     "told",
-    [{"permanent": True}, {"exit_code": 64}, {"exception": "ValueError"}, {"exception": "builtins.ValueError"}, {"status": 404}],
+    [
+        {"permanent": True},
+        {"exit_code": 64},
+        {"exception": "ValueError"},
+        {"exception": "builtins.ValueError"},
+        {"status": 404},
+    ],
 )
 def test_a_permanent_failure_is_not_retried(told: dict[str, Any], table: Table) -> None:
     retry = Retry(permanent_exit_codes=(64,), permanent_exceptions=("ValueError",), permanent_statuses=(404,))

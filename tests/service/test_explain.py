@@ -157,16 +157,67 @@ async def test_times_are_told_and_waited_for(tmp_path: Path) -> None:
         assert told["eta"]["at_ms"] == record["at_ms"]
 
 
+async def paced(stand: Stand, queue: str = "default") -> None:
+    """Tasks of the queue take a second."""
+    for _ in range(6):
+        task = await stand.add(queue=queue)
+        await stand.until(stand.running)
+        stand.clock.advance(1.0)
+        await stand.node.session.beat()
+        stand.end(stand.running()[0])
+        await stand.until_state(task, "succeeded")
+
+
+async def expected(stand: Stand, task: str) -> int | None:
+    """In so many ms, as whoever is asked tells it."""
+    told, record = await why(stand, task), await stand.pool.task(asked(), task)
+    assert told["eta"] == record["eta"]
+    now = max(stand.clock.wall_ms(), stand.state.time_ms)
+    return None if told["eta"] is None else told["eta"]["at_ms"] - now
+
+
+async def test_a_queue_that_is_full_goes_on_as_it_does(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit=1)
+        await paced(stand, "q")
+        await stand.until_state(await stand.add(queue="q"), "running")
+        tasks = [await stand.add(queue="q") for _ in range(3)]
+        assert (await why(stand, tasks[2]))["reason"] == "queue_limit"
+        assert [await expected(stand, task) for task in tasks] == [1000, 2000, 3000]
+
+
+async def test_behind_a_head_that_only_waits_for_a_slot_is_foretold(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit=1)
+        await paced(stand, "q")
+        await stand.until_state(await stand.add(), "running")
+        await stand.add(queue="q")
+        behind = await stand.add(queue="q")
+        assert (await why(stand, behind))["reason"] == "head"
+        assert await expected(stand, behind) == 2000
+
+
+async def test_what_nobody_can_know_is_not_foretold_by_anybody(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit=1)
+        await paced(stand, "q")
+        await paced(stand)
+        await stand.add(queue="q", tags=["gpu"])
+        behind = await stand.add(queue="q")
+        assert (await why(stand, behind))["reason"] == "head"
+        await stand.until_state(await stand.add(name="a", limit=1), "running")
+        held = [await stand.add(name="a", limit=1), await stand.add(tags=["gpu"]), await stand.add(slots=9)]
+        for task in (behind, *held):
+            assert await expected(stand, task) is None
+
+
 async def test_position_and_eta_come_from_the_pace_of_the_queue(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
         await stand.working()
-        for n in range(6):
-            task = await stand.add()
-            await stand.until(stand.running)
-            stand.clock.advance(1.0)
-            await stand.node.session.beat()
-            stand.end(f"a{n + 1}")
-            await stand.until_state(task, "succeeded")
+        await paced(stand)
         await stand.until_state(await stand.add(), "running")
         tasks = [await stand.add() for _ in range(3)]
         told = await why(stand, tasks[2])
