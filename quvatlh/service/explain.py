@@ -18,7 +18,7 @@ from quvatlh.core.rows import json_list
 from quvatlh.core.scopes import Scope, condition
 from quvatlh.core.views import ExplainFacts, WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
-from quvatlh.service import asks
+from quvatlh.service import asks, changes
 from quvatlh.service.forecast import FORETOLD, Standing
 from quvatlh.service.offers import Book
 from quvatlh.service.placing import is_large_enough, unfit
@@ -113,6 +113,7 @@ class Explain:
             "state": row.state,
             "reason": reason,
             "text": _text(facts, reason, said, now_ms),
+            "change": changes.change(reason, _wanted(seen, said)),
             "position": facts.position,
             "holders": [each for each in facts.holders if _waits(facts) and each != UNNAMED],
             "workers": [each._asdict() for each in said],
@@ -298,7 +299,7 @@ def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -
             holders=f"{holders} and {more} more" if more > 0 else holders or "nobody any more",
             until="now" if facts.until is None else _in(facts.until - now_ms),
             attempts=row.ended,
-            klass=next((each.partition(" ")[2] for each in facts.held_by if each.startswith("class ")), ""),
+            klass=_full_class(facts),
         )
     if reason == row.state:
         return _over(facts)
@@ -329,10 +330,29 @@ def _unplaced(reason: str, said: Sequence[Said], facts: ExplainFacts) -> str:
         return "the policies of the workers that may have it have not answered yet"
     if reason == "policy":
         return "no worker's policy wants it"
+    nearest = _nearest(said)
+    return "no worker may have it" if nearest is None else f"no worker may have it; {nearest.name}: {nearest.detail}"
+
+
+def _nearest(said: Sequence[Said]) -> Said | None:
+    """Who speaks for all."""
     verdicts = Counter(each.verdict for each in said if each.verdict not in {"lost", "draining"})
-    nearest = "slots" if verdicts["slots"] else verdicts.most_common(1)[0][0]
-    first = next(each for each in said if each.verdict == nearest)
-    return f"no worker may have it; {first.name}: {first.detail}"
+    if not verdicts:
+        return None
+    word = "slots" if verdicts["slots"] else verdicts.most_common(1)[0][0]
+    return next(each for each in said if each.verdict == word)
+
+
+def _full_class(facts: ExplainFacts) -> str:
+    return next((each.partition(" ")[2] for each in facts.held_by if each.startswith("class ")), "")
+
+
+def _wanted(seen: Seen, said: Sequence[Said]) -> changes.Wanted:
+    facts, nearest = seen.facts, _nearest(said)
+    worker = next((each for each in seen.workers if nearest is not None and each.name == nearest.name), None)
+    holder = next((each for each in facts.holders if each != UNNAMED), None)
+    verdict = "" if nearest is None else nearest.verdict
+    return changes.Wanted(facts, holder, _full_class(facts), worker, verdict, seen.workers)
 
 
 def _in(ms: int) -> str:

@@ -319,7 +319,7 @@ class Market(Protocol):
         ...
 
     async def explain(self, call: Call, task_id: str) -> Json:
-        """`{state, reason, text, position, holders, workers: [{name, verdict, detail}], eta}`, as section 9 says."""
+        """`{state, reason, text, change, position, holders, workers: [{name, verdict, detail}], eta}`, as section 9 says."""
         ...
 
     async def workers(self, call: Call) -> Sequence[Json]:
