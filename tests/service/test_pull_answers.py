@@ -130,3 +130,38 @@ async def test_who_waits_at_a_node_that_stops_is_told(tmp_path: Path) -> None:
         await stand.node.stop()
         with pytest.raises(Unavailable, match="stopping"):
             await waiting
+
+
+async def test_what_runs_longer_than_its_timeout_is_gone_and_has_timed_out(tmp_path: Path) -> None:
+    """However often its worker renews."""
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="long", work=PULL, timeout_ms=5000, retry={"attempts": 2, "first_ms": 0})
+        for tried in (1, 2):
+            (action,) = await claim(stand, lease_ms=3000, call=asked(key=f"k{tried}"))
+            assert await say(stand, "renew", action) == [""]
+            for _ in range(2):
+                await pass_time(stand, 2.0)
+                assert await say(stand, "renew", action) == [""]
+            await pass_time(stand, 1.5)
+            assert await say(stand, "renew", action) == await say(stand, "progress", action, text="on") == ["gone"]
+            assert await claim(stand, lease_ms=3000, call=asked(key=f"k{tried}")) == []
+            await pass_time(stand, 4.0)
+            await stand.until(lambda: not stand.live())
+            assert await say(stand, "finish", action) == await say(stand, "renew", action) == ["stale_token"]
+        record = await stand.pool.task(asked(), "long")
+        assert (record["state"], record["error"]["code"]) == ("failed", "timeout")
+        assert [each["error"]["text"] for each in record["actions"]] == ["ran longer than 5 s"] * 2
+
+
+async def test_who_fails_what_is_gone_for_its_timeout_has_it_retried_at_once(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="long", work=PULL, timeout_ms=1000, retry={"attempts": 2, "first_ms": 0})
+        await stand.add(id="once", work=PULL, timeout_ms=1000, delivery="at-most-once")
+        actions = await claim(stand, most=2)
+        await pass_time(stand, 1.5)
+        assert await say(stand, "renew", *actions) == ["gone", "gone"]
+        assert await say(stand, "fail", *actions, error="told to") == ["", ""]
+        assert await say(stand, "fail", *actions) == ["", ""]
+        record = await stand.pool.task(asked(), "once")
+        assert (record["state"], record["error"]["code"]) == ("failed", "timeout")
+        assert ids(await claim(stand, wait_ms=2000)) == ["long"]
