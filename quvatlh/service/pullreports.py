@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
+from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Reported
 from quvatlh.core.rows import LiveRow, json_list
 from quvatlh.core.scopes import matches_any, of_column
 from quvatlh.ports import Clock, Entropy, Log, LogError, Refused, Role, Unavailable
-from quvatlh.service import pulltimes
+from quvatlh.service import pulltimes, tails
 from quvatlh.service.door import Door
 from quvatlh.service.presence import Presence, is_pull
 from quvatlh.service.pullasks import Heard, Report, Reports
@@ -155,7 +156,7 @@ class PullReports:
                 began = row.started_at or row.awarded_at
                 detail = self._detail(ask.verb, report, late.get(row.token))
                 end = c.End(report.token, row.task, _how(ask.verb, row), began, detail)
-                parts.append(_Part(place, row.session, end, len(report.result or b"") + len(report.text or "")))
+                parts.append(_Part(place, row.session, end, _size(report)))
             elif report.token in tasks and not self._came_late(ask.verb, report.token, tasks[report.token]):
                 parts.append(_Part(place, some_session, c.End(report.token, tasks[report.token])))
             else:
@@ -168,16 +169,19 @@ class PullReports:
 
     def _detail(self, verb: str, report: Report, late_ms: int | None) -> c.EndDetail | None:
         """`late_ms`: the timeout that it overran, which is why it fails."""
+        tail = tails.of_text(report.output or "")
         if verb == "finish":
-            return None if report.result is None else c.EndDetail(result=report.result)
+            is_plain = report.result is None and not tail
+            return None if is_plain else c.EndDetail(result=report.result, output_tail=tail)
         if late_ms is not None:
-            return pulltimes.detail(late_ms, int.from_bytes(self._entropy.token(4), "big"))
+            return pulltimes.detail(late_ms, int.from_bytes(self._entropy.token(4), "big"), tail)
         return c.EndDetail(
             error_code=report.error or "failed",
             error_text=report.text,
             exception=report.error,
             permanent=report.permanent,
             retry_after_ms=report.retry_after_ms,
+            output_tail=tail,
             chance=int.from_bytes(self._entropy.token(4), "big"),
         )
 
@@ -264,6 +268,10 @@ class PullReports:
 def _how(verb: str, row: LiveRow) -> int:
     """To give up what somebody wants ended is to stop."""
     return 0 if verb == "finish" else 2 if row.state == "stopping" else 1
+
+
+def _size(report: Report) -> int:
+    return len(report.result or b"") + len(report.text or "") + min(len(report.output or ""), OUTPUT_TAIL_BYTES_MAX)
 
 
 def _finish(batch: Sequence[_Part]) -> c.AnyCommand:

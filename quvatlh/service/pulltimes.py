@@ -33,8 +33,9 @@ def overran(db: sqlite3.Connection, rows: Sequence[LiveRow], now_ms: int) -> dic
     }
 
 
-def detail(timeout_ms: int, chance: int = _EVEN) -> c.EndDetail:
-    return c.EndDetail(error_code=TIMEOUT, error_text=f"ran longer than {timeout_ms / 1000:g} s", chance=chance)
+def detail(timeout_ms: int, chance: int = _EVEN, output_tail: bytes = b"") -> c.EndDetail:
+    text = f"ran longer than {timeout_ms / 1000:g} s"
+    return c.EndDetail(error_code=TIMEOUT, error_text=text, output_tail=output_tail, chance=chance)
 
 
 def end(row: LiveRow, timeout_ms: int) -> c.End:

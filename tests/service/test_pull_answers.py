@@ -11,7 +11,7 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.service.pool import Rejected, Unavailable
 from tests.service.pulling import PULL, claim, ids, pass_time, say, wanted
-from tests.service.stand import asked, one
+from tests.service.stand import Stand, asked, one
 
 
 async def test_a_claim_with_a_key_is_answered_the_same_again(tmp_path: Path) -> None:
@@ -165,3 +165,25 @@ async def test_who_fails_what_is_gone_for_its_timeout_has_it_retried_at_once(tmp
         record = await stand.pool.task(asked(), "once")
         assert (record["state"], record["error"]["code"]) == ("failed", "timeout")
         assert ids(await claim(stand, wait_ms=2000)) == ["long"]
+
+
+async def test_the_end_of_what_a_pull_worker_wrote_is_the_log_of_its_task(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        for name in ("short", "long", "failed"):
+            await stand.add(id=name, work=PULL, retry={"attempts": 1})
+        short, long, failed = await claim(stand, most=3)
+        await say(stand, "finish", short, output="hello\nworld\n")
+        await say(stand, "finish", long, output="begun\n" + "x" * 5000 + "end", result=b"1")
+        await say(stand, "fail", failed, output="Traceback\n", error="broken")
+        assert await written(stand, "short") == (b"hello\nworld\n", False)
+        text, is_tail = await written(stand, "long")
+        assert (len(text) <= 4096, text[-4:], is_tail) == (True, b"xend", True)
+        assert await written(stand, "failed") == (b"Traceback\n", False)
+        record = await stand.pool.task(asked(), "failed")
+        assert record["actions"][0]["output_tail"] == "Traceback\n"
+
+
+async def written(stand: Stand, task: str) -> tuple[bytes, bool]:
+    """Its log, and whether that is only the end of it."""
+    log = await stand.pool.log(asked(), task, "stdout", None, follow=False)
+    return b"".join([chunk async for chunk in log.chunks]), log.tail_only
