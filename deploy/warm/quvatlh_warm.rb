@@ -259,14 +259,18 @@ module Quvatlh
       end
     end
 
+    # Looked up inside: what was there before may be code that has changed since.
     def called(message)
-      target, method = found(message["call"])
+      method = nil
       args = message["args"]
       kwargs = message["kwargs"].transform_keys(&:to_sym)
-      return within { target.public_send(method, *args, **kwargs) } if method
-      return within { target.perform_now(*args, **kwargs) } if target.respond_to?(:perform_now)
-
-      within { target.new.perform(*args, **kwargs) }
+      within do
+        target, method = found(message["call"])
+        if method then target.public_send(method, *args, **kwargs)
+        elsif target.respond_to?(:perform_now) then target.perform_now(*args, **kwargs)
+        else target.new.perform(*args, **kwargs)
+        end
+      end
     rescue ArgumentError => e
       raise unless of_the_call?(e, method || "perform")
 

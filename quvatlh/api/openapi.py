@@ -100,6 +100,7 @@ _EXPLAINED: Final = {
     "state": _TEXT,
     "reason": _TEXT,
     "text": _TEXT,
+    "change": {"type": ["string", "null"]},
     "position": {"type": ["integer", "null"]},
     "holders": _IDS,
     "workers": {"type": "array", "items": _answer(_SAID)},

@@ -38,6 +38,8 @@ from quvatlh.service.pool import Json
 from quvatlh.service.pullasks import Report, Verb
 from quvatlh.service.pullpool import CLAIM_MAX, LEASE_MS_DEFAULT, RESULT_BYTES_MAX, WAIT_MS_DEFAULT, Pulled, Wanted
 
+OUTPUT_CHARS_MAX: Final = 64 * 1024
+"""Of what an action wrote, as its worker tells it; the last 4 KiB are kept."""
 SLICE: Final = 50
 """Actions made ready between two turns of the loop: a few milliseconds."""
 
@@ -100,11 +102,21 @@ def _sized(raw: bytes) -> bytes:
 _ERROR: Final = object_of({"code": Field(named()), "text": Field(text())})
 
 
+def _output(given: Any) -> str:
+    """Its end is kept. What people print may hold anything, and so may this."""
+    found: str = text(OUTPUT_CHARS_MAX).check(
+        given.replace("\0", "\N{REPLACEMENT CHARACTER}") if type(given) is str else given
+    )
+    return found[-limits.OUTPUT_TAIL_BYTES_MAX :]
+
+
 def _error(given: Any) -> dict[str, Any]:
     if isinstance(given, dict):
         return cast("dict[str, Any]", _ERROR.check(given))
     return {"text": text().check(given)}
 
+
+_OUTPUT: Final = {"output": Field(Kind(_output, text(OUTPUT_CHARS_MAX).schema))}
 
 _RENEW: Final = object_of(_ACTION, "action", "token")
 _PROGRESS: Final = object_of(
@@ -113,6 +125,7 @@ _PROGRESS: Final = object_of(
 _FINISH: Final = object_of(
     {
         **_ACTION,
+        **_OUTPUT,
         "result": Field(Kind(lambda given: _sized(encode(given)), anything().schema)),
         "result_base64": Field(Kind(_result_base64, _BASE64.schema)),
     },
@@ -122,6 +135,7 @@ _FINISH: Final = object_of(
 _FAIL: Final = object_of(
     {
         **_ACTION,
+        **_OUTPUT,
         "error": Field(Kind(_error, {"anyOf": [text().schema, _ERROR.schema]})),
         "permanent": Field(boolean()),
         "retry_after": Field(duration(), "retry_after_ms"),
@@ -144,7 +158,12 @@ def _progressed(given: dict[str, Any]) -> Report:
 def _finished(given: dict[str, Any]) -> Report:
     if "result" in given and "result_base64" in given:
         raise Faults(Fault(".result_base64", "must not be given together with result"))
-    return Report(given["action"], given["token"], result=given.get("result", given.get("result_base64")))
+    return Report(
+        given["action"],
+        given["token"],
+        result=given.get("result", given.get("result_base64")),
+        output=given.get("output"),
+    )
 
 
 def _failed(given: dict[str, Any]) -> Report:
@@ -156,6 +175,7 @@ def _failed(given: dict[str, Any]) -> Report:
         error=error.get("code"),
         permanent=given.get("permanent", False),
         retry_after_ms=given.get("retry_after_ms"),
+        output=given.get("output"),
     )
 
 

@@ -83,7 +83,8 @@ def _work(one: Json) -> object:
 @click.option(
     "--catchup",
     type=click.Choice(["skip", "last", "all"]),
-    help="What becomes of times over a minute late: none, the last or all are made up for. [default: last]",
+    help="What becomes of times over a minute late: none, the last or all are made up for, one after the other unless "
+    "--overlap is allow. [default: last]",
 )
 @click.option(
     "--overlap",

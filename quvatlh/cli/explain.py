@@ -47,6 +47,8 @@ def explain(session: Session, task_id: str) -> None:
 
 def _pairs(told: Json, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "why", plain(told["text"])
+    if told.get("change"):
+        yield "change", plain(told["change"])
     if told["position"] is not None:
         yield "position", f"{told['position']:,}"
     holders = told["holders"]

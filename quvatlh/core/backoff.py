@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quvatlh.core import limits
 from quvatlh.core.commands import EndDetail
 from quvatlh.core.model import Retry
 
 _HALF = 2**31
+_PYTHONS_OWN = "builtins."
 
 
 def delay_ms(retry: Retry, failures: int, chance: int) -> int:
@@ -35,9 +38,14 @@ def is_permanent(retry: Retry, detail: EndDetail | None) -> bool:
     return detail is not None and (
         detail.permanent
         or (detail.exit_code is not None and detail.exit_code in retry.permanent_exit_codes)
-        or (detail.exception is not None and detail.exception in retry.permanent_exceptions)
+        or (detail.exception is not None and _is_named(detail.exception, retry.permanent_exceptions))
         or (detail.status is not None and detail.status in retry.permanent_statuses)
     )
+
+
+def _is_named(exception: str, names: Sequence[str]) -> bool:
+    """By its full name; one of Python's own also as it is shown, without its module."""
+    return exception in names or exception.removeprefix(_PYTHONS_OWN) in names
 
 
 def rest_ms(streak: int) -> int:

@@ -93,6 +93,8 @@ KEEP_FAILED_MS_DEFAULT: Final = 30 * DAY_MS
 KEEP_FAILED_MAX_DEFAULT: Final = 1_000_000
 
 LEDGER_ROWS_MAX: Final = 10_000
+SLOT_ON_TIME_MS: Final = MINUTE_MS
+"""Of a slot that is later than that, `catchup` says what becomes of it."""
 CATCH_UP_MAX: Final = 1000
 POSITION_MAX: Final = 10_000
 TOTAL_COUNT_MAX: Final = 10_000

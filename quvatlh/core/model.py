@@ -158,6 +158,7 @@ class TaskSpec(Value, frozen=True):
     """None: no limit for a job, 1 for a service."""
     queue: Name = "default"
     queue_limit: Count | None = None
+    """The limit of its queue from then on, if the task is new."""
     balancable: bool = True
     tags: Names = ()
     policy: Code | None = None

@@ -36,6 +36,8 @@ class ActionSpec(Struct, frozen=True, array_like=True, gc=False):
     """Slots of the worker: an executor begins it when it and all that runs take no more. 0: at once, whatever runs."""
     wait_s: float = 0.0
     """So long a command may wait for that; a call's pool has a rule of its own."""
+    once: bool = False
+    """It is never begun again: nothing of others may end it, so it shares its process with nobody."""
 
 
 RunFault = Literal[

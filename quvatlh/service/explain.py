@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -18,8 +18,8 @@ from quvatlh.core.rows import json_list
 from quvatlh.core.scopes import Scope, condition
 from quvatlh.core.views import ExplainFacts, WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
-from quvatlh.service import asks
-from quvatlh.service.forecast import UNTIL_A_TIME, Standing
+from quvatlh.service import asks, changes
+from quvatlh.service.forecast import FORETOLD, Standing
 from quvatlh.service.offers import Book
 from quvatlh.service.placing import is_large_enough, unfit
 from quvatlh.service.pool import Call, Json
@@ -29,6 +29,8 @@ from quvatlh.service.state import State
 
 KIND: Final = "heard"
 ASK_S: Final = 1.0
+EXPECTED_ASK_S: Final = 0.2
+"""Where an estimate goes with something else that is asked for."""
 UNNAMED: Final = "a task out of your scope"
 """In place of its id, which no id can be."""
 NAMED_MAX: Final = 5
@@ -66,6 +68,19 @@ class Said(NamedTuple):
     """Of its policy's bid, where that stands."""
 
 
+class Seen(NamedTuple):
+    """What the tables say."""
+
+    facts: ExplainFacts
+    workers: Sequence[WorkerView]
+    busy: Mapping[str, int]
+    """Live actions of the task's queue, by worker."""
+    small: frozenset[str]
+    """Workers that have not slots enough for it, free or not."""
+    head: ExplainFacts | None
+    """Of the task that holds up the rest of its queue."""
+
+
 class Explain:
     def __init__(
         self,
@@ -87,42 +102,56 @@ class Explain:
         self.claims: Callable[[str], dict[str, int]] = lambda _queue: {}
         """The master's own: room of the claims of pull workers that wait for something of a queue."""
         peers.handle(KIND, self._asked)
+        reads.expected = self.expected
 
     async def explain(self, call: Call, task_id: str) -> Json:
-        now_ms = max(self._clock.wall_ms(), self._state.time_ms)
+        now_ms = self._now_ms()
         scope = call.principal.scope
-        facts, workers, busy = await self._reads.read(call, lambda db: _read(db, task_id, now_ms, scope))
-        if facts is None or not is_seen(call, facts.task):
+        seen = await self._reads.read(call, lambda db: _read(db, task_id, now_ms, scope))
+        if seen is None or not is_seen(call, seen.facts.task):
             raise await self._reads.unknown(call, task_id)
-        row = facts.task.row
-        waits = bool(row.ready) or row.due_at is not None
-        heard = await self._heard(row.seq, row.queue) if waits else asks.HeardAnswer({})
-        said = _workers(facts, workers, busy, heard) if waits else []
-        small = _too_small(workers, row.slots)
-        reason = _reason(facts, said, small) if waits else row.state
+        facts, row = seen.facts, seen.facts.task.row
+        said = await self._said(seen, ASK_S) if _waits(seen.facts) else []
+        reason = _reason(facts, said, seen.small) if _waits(facts) else row.state
         return {
             "state": row.state,
             "reason": reason,
             "text": _text(facts, reason, said, now_ms),
+            "change": changes.change(reason, _wanted(seen, said)),
             "position": facts.position,
-            "holders": [each for each in facts.holders if waits and each != UNNAMED],
+            "holders": [each for each in facts.holders if _waits(facts) and each != UNNAMED],
             "workers": [each._asdict() for each in said],
-            "eta": self._eta(facts, [each for each in said if each.name not in small], workers, now_ms),
+            "eta": self._eta(seen, said, now_ms),
         }
 
-    def _eta(
-        self, facts: ExplainFacts, said: Sequence[Said], workers: Sequence[WorkerView], now_ms: int
-    ) -> dict[str, Any] | None:
+    async def expected(self, task_id: str) -> Json | None:
+        """When it may start, as `explain` says it."""
+        now_ms = self._now_ms()
+        seen = await self._reads.read(None, lambda db: _read(db, task_id, now_ms, None))
+        if seen is None or not _waits(seen.facts):
+            return None
+        return self._eta(seen, await self._said(seen, EXPECTED_ASK_S), now_ms)
+
+    def _eta(self, seen: Seen, said: Sequence[Said], now_ms: int) -> Json | None:
         """By the slots of who may run it; None where nobody can know."""
-        able = {each.name for each in said if each.verdict in {"slots", "would_run"}}
-        if not able or set(facts.held_by) - UNTIL_A_TIME:
+        facts, workers = seen.facts, seen.workers
+        able = _able(said, seen.small)
+        if not able or not _is_foretold(facts) or (seen.head is not None and not _will_start(seen.head, workers)):
             return None
         free = sum(max(0, each.facts.slots - each.slots_taken) for each in workers if each.name in able)
         return self._reads.forecast.eta(facts.task.row, Standing(facts.queue, free), facts.position, now_ms)
 
+    async def _said(self, seen: Seen, patience_s: float) -> list[Said]:
+        row = seen.facts.task.row
+        heard = await self._heard(row.seq, row.queue, patience_s)
+        return _workers(seen.facts, seen.workers, seen.busy, heard)
+
+    def _now_ms(self) -> int:
+        return max(self._clock.wall_ms(), self._state.time_ms)
+
     # --- the master's part ---
 
-    async def _heard(self, task: int, queue: str) -> asks.HeardAnswer:
+    async def _heard(self, task: int, queue: str, patience_s: float) -> asks.HeardAnswer:
         ask = asks.HeardAsk(task, queue)
         master = self._log.role.master
         try:
@@ -130,7 +159,7 @@ class Explain:
                 raise Unavailable("no master is known")
             if master == self._log.node_id:
                 return self._tell(ask)
-            body = await self._peers.request(master, KIND, asks.HEARD_ASK.encode(ask), deadline=ASK_S)
+            body = await self._peers.request(master, KIND, asks.HEARD_ASK.encode(ask), deadline=patience_s)
             answer: asks.HeardAnswer = asks.HEARD_ANSWER.decode(body)
         except (LogError, asks.Unreadable):
             return asks.HeardAnswer({})
@@ -145,20 +174,40 @@ class Explain:
         return asks.HEARD_ANSWER.encode(self._tell(asks.HEARD_ASK.decode(body)))
 
 
-def _read(
-    db: sqlite3.Connection, task_id: str, now_ms: int, scope: Scope | None
-) -> tuple[ExplainFacts | None, Sequence[WorkerView], Mapping[str, int]]:
-    """With all workers, and how many live actions each has of the task's queue. Holders out of scope have no names."""
+def _read(db: sqlite3.Connection, task_id: str, now_ms: int, scope: Scope | None) -> Seen | None:
+    """Holders out of scope have no names."""
     facts = market.explain_facts(db, task_id, now_ms)
     if facts is None:
-        return None, (), {}
+        return None
+    head = market.explain_facts(db, facts.holders[0], now_ms) if "head" in facts.held_by else None
     if scope is not None and facts.holders:
         where, values = condition(scope)
         sql = f"SELECT id FROM task WHERE id IN (SELECT value FROM json_each(?)) AND {where}"  # noqa: S608 - text of our own
         seen = {row[0] for row in db.execute(sql, (json_list(facts.holders), *values))}
         facts = structs.replace(facts, holders=tuple(each if each in seen else UNNAMED for each in facts.holders))
     sql = "SELECT b, n FROM tally WHERE scope = 'live_worker' AND a = ?"
-    return facts, queries.workers(db), dict(db.execute(sql, (facts.task.row.queue,)).fetchall())
+    busy = dict(db.execute(sql, (facts.task.row.queue,)).fetchall())
+    workers = queries.workers(db)
+    return Seen(facts, workers, busy, _too_small(workers, facts.task.row.slots), head)
+
+
+def _waits(facts: ExplainFacts) -> bool:
+    return bool(facts.task.row.ready) or facts.task.row.due_at is not None
+
+
+def _is_foretold(facts: ExplainFacts) -> bool:
+    return FORETOLD.issuperset(facts.held_by)
+
+
+def _able(said: Sequence[Said], small: Collection[str]) -> set[str]:
+    """Who may run it, now or when slots free."""
+    return {each.name for each in said if each.verdict in {"slots", "would_run"} and each.name not in small}
+
+
+def _will_start(head: ExplainFacts, workers: Sequence[WorkerView]) -> bool:
+    """The head that holds up the rest waits for nothing but what comes. What workers bid for it is not known here."""
+    said = _workers(head, workers, {}, asks.HeardAnswer({}))
+    return _is_foretold(head) and bool(_able(said, _too_small(workers, head.task.row.slots)))
 
 
 def _workers(
@@ -257,7 +306,7 @@ def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -
             holders=f"{holders} and {more} more" if more > 0 else holders or "nobody any more",
             until="now" if facts.until is None else _in(facts.until - now_ms),
             attempts=row.ended,
-            klass=next((each.partition(" ")[2] for each in facts.held_by if each.startswith("class ")), ""),
+            klass=_full_class(facts),
         )
     if reason == row.state:
         return _over(facts)
@@ -288,10 +337,29 @@ def _unplaced(reason: str, said: Sequence[Said], facts: ExplainFacts) -> str:
         return "the policies of the workers that may have it have not answered yet"
     if reason == "policy":
         return "no worker's policy wants it"
+    nearest = _nearest(said)
+    return "no worker may have it" if nearest is None else f"no worker may have it; {nearest.name}: {nearest.detail}"
+
+
+def _nearest(said: Sequence[Said]) -> Said | None:
+    """Who speaks for all."""
     verdicts = Counter(each.verdict for each in said if each.verdict not in {"lost", "draining"})
-    nearest = "slots" if verdicts["slots"] else verdicts.most_common(1)[0][0]
-    first = next(each for each in said if each.verdict == nearest)
-    return f"no worker may have it; {first.name}: {first.detail}"
+    if not verdicts:
+        return None
+    word = "slots" if verdicts["slots"] else verdicts.most_common(1)[0][0]
+    return next(each for each in said if each.verdict == word)
+
+
+def _full_class(facts: ExplainFacts) -> str:
+    return next((each.partition(" ")[2] for each in facts.held_by if each.startswith("class ")), "")
+
+
+def _wanted(seen: Seen, said: Sequence[Said]) -> changes.Wanted:
+    facts, nearest = seen.facts, _nearest(said)
+    worker = next((each for each in seen.workers if nearest is not None and each.name == nearest.name), None)
+    holder = next((each for each in facts.holders if each != UNNAMED), None)
+    verdict = "" if nearest is None else nearest.verdict
+    return changes.Wanted(facts, holder, _full_class(facts), worker, verdict, seen.workers)
 
 
 def _in(ms: int) -> str:

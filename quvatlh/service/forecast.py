@@ -34,8 +34,9 @@ FREE_MS: Final = 1000
 """A task that is next, with a slot free for it, starts within this."""
 LOW, HIGH = 0.5, 2.0
 """The range as a share of the wait, until errors were measured."""
-UNTIL_A_TIME: Final = frozenset({"schedule", "retry", "rest", "rate"})
-"""What may hold a task and still lets its start be foretold."""
+FORETOLD: Final = frozenset({"schedule", "retry", "rest", "rate", "queue_limit", "head"})
+"""What may hold a task and still lets its start be foretold: times, and what goes on as its queue does. When those that share
+its name or key end, or a class has room again, nobody can know."""
 _ENDS: Final = frozenset({"task.succeeded", "task.failed", "task.retrying"})
 _LOST: Final = frozenset({"task.deleted", "task.relocated", "task.ready", "action.ended"})
 

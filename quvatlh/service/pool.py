@@ -321,8 +321,8 @@ class Market(Protocol):
         ...
 
     async def explain(self, call: Call, task_id: str) -> Json:
-        """`{state, reason, text, position, holders, workers: [{name, verdict, detail, score}], eta}`, as section 9 says;
-        the score of its policy's bid, None without one."""
+        """`{state, reason, text, change, position, holders, workers: [{name, verdict, detail, score}], eta}`, as section 9
+        says; the score of its policy's bid, None without one."""
         ...
 
     async def workers(self, call: Call) -> Sequence[Json]:

@@ -22,7 +22,7 @@ from quvatlh.core.rows import LiveRow, json_list
 from quvatlh.core.verbs import deaths
 from quvatlh.core.views import WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Role, Unavailable
-from quvatlh.service import asks
+from quvatlh.service import asks, pulltimes
 from quvatlh.service.door import Door
 from quvatlh.service.seat import secret_hash
 from quvatlh.service.state import State
@@ -244,8 +244,11 @@ class Presence:
         over = [each for each in live if each.token in self._condemned or self._is_over(each)]
         self._condemned = {each.token: each.session for each in over}
         suspects = self._suspects(live, over)
-        losses = tuple(c.Loss(each.token, died=each.token in suspects) for each in over)
-        return [c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000)]
+        pulled = [each for each in over if is_pull(each.session)]
+        late = pulltimes.overran(self._state.db, pulled, self._log.time_ms)
+        ends = [c.Finish(each.session, (pulltimes.end(each, late[each.token]),)) for each in over if each.token in late]
+        losses = tuple(c.Loss(each.token, died=each.token in suspects) for each in over if each.token not in late)
+        return [*ends, *(c.Lost(losses[n : n + 1000]) for n in range(0, len(losses), 1000))]
 
     def _suspects(self, live: list[LiveRow], over: list[LiveRow]) -> set[int]:
         """What may have ended its worker, as far as that is silent: it is told otherwise when it is heard again. Of a pull

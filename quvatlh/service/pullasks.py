@@ -55,6 +55,8 @@ class Report(Struct, frozen=True, array_like=True, gc=False):
     error: str | None = None
     permanent: bool = False
     retry_after_ms: SpanMs | None = None
+    output: str | None = None
+    """The end of what it wrote, of a report that ends it."""
 
 
 class Reports(Struct, frozen=True, array_like=True, tag="reports"):

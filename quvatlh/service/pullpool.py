@@ -59,5 +59,5 @@ class Pull(Protocol):
 
     async def report(self, call: Call, verb: Verb, reports: Sequence[Report]) -> Sequence[str]:
         """A code for each, in order; empty: it is so, now or since before. stale_token: it is not the worker's, or not any
-        more. gone, of renew and progress: somebody wants its end, and its lease is renewed no more."""
+        more. gone, of renew and progress: somebody wants its end, or it ran longer than its timeout; its lease is renewed no more."""
         ...

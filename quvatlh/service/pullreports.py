@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
+from quvatlh.core.limits import OUTPUT_TAIL_BYTES_MAX
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Reported
 from quvatlh.core.rows import LiveRow, json_list
 from quvatlh.core.scopes import matches_any, of_column
 from quvatlh.ports import Clock, Entropy, Log, LogError, Refused, Role, Unavailable
+from quvatlh.service import pulltimes, tails
 from quvatlh.service.door import Door
 from quvatlh.service.presence import Presence, is_pull
 from quvatlh.service.pullasks import Heard, Report, Reports
@@ -37,7 +39,7 @@ SLICE: Final = 50_000
 START_S: Final = 2.0
 STALE: Final = "stale_token"
 STOPPED: Final = "gone"
-"""Somebody asked for its end: its lease is renewed no more."""
+"""Somebody asked for its end, or its time is over: its lease is renewed no more."""
 
 
 class _Part(NamedTuple):
@@ -85,14 +87,17 @@ class PullReports:
         if not self._log.acts() or not self._state.is_open:
             raise Unavailable("this node is not master")
         rows = {row.token: row for row in self._pulls.live([each.token for each in ask.reports])}
-        codes = [self._judged(ask, each, rows.get(each.token), arrived) for each in ask.reports]
+        late = self._pulls.overran(list(rows.values()))
+        codes = [self._judged(ask, each, rows.get(each.token), late, arrived) for each in ask.reports]
         if ask.verb == "renew":
             return Heard(self._log.applied_index, tuple(codes))
-        parts = await self._parts(ask, rows, codes)
+        parts = await self._parts(ask, rows, late, codes)
         index = await self._propose(ask, parts, codes)
         return Heard(index, tuple(codes))
 
-    def _judged(self, ask: Reports, report: Report, row: LiveRow | None, arrived: float) -> str:
+    def _judged(
+        self, ask: Reports, report: Report, row: LiveRow | None, late: Mapping[int, int], arrived: float
+    ) -> str:
         """Empty: it may go on. A finish of what is not live any more may have come before."""
         if serial_of(report.action) != report.token or (row is not None and not is_pull(row.session)):
             return STALE
@@ -100,7 +105,9 @@ class PullReports:
             return STALE
         if ask.verb in {"finish", "fail"}:
             return ""
-        return STALE if row is None else self._renewed(row, arrived)
+        if row is None:
+            return STALE
+        return STOPPED if row.token in late else self._renewed(row, arrived)
 
     def _renewed(self, row: LiveRow, arrived: float) -> str:
         if row.state == "stopping":
@@ -129,7 +136,9 @@ class PullReports:
 
     # --- entries ---
 
-    async def _parts(self, ask: Reports, rows: dict[int, LiveRow], codes: list[str]) -> list[_Part]:
+    async def _parts(
+        self, ask: Reports, rows: dict[int, LiveRow], late: Mapping[int, int], codes: list[str]
+    ) -> list[_Part]:
         over = [
             each.token for each, code in zip(ask.reports, codes, strict=True) if not code and each.token not in rows
         ]
@@ -145,23 +154,34 @@ class PullReports:
                 parts.append(_Part(place, row.session, c.ProgressReport(report.token, report.percent, report.text)))
             elif row is not None:
                 began = row.started_at or row.awarded_at
-                end = c.End(report.token, row.task, _how(ask.verb, row), began, self._detail(ask.verb, report))
-                parts.append(_Part(place, row.session, end, len(report.result or b"") + len(report.text or "")))
-            elif report.token in tasks:
+                detail = self._detail(ask.verb, report, late.get(row.token))
+                end = c.End(report.token, row.task, _how(ask.verb, row), began, detail)
+                parts.append(_Part(place, row.session, end, _size(report)))
+            elif report.token in tasks and not self._came_late(ask.verb, report.token, tasks[report.token]):
                 parts.append(_Part(place, some_session, c.End(report.token, tasks[report.token])))
             else:
                 codes[place] = STALE
         return parts
 
-    def _detail(self, verb: str, report: Report) -> c.EndDetail | None:
+    def _came_late(self, verb: str, token: int, task: int) -> bool:
+        """A success of what had timed out is none."""
+        return verb == "finish" and pulltimes.has_timed_out(self._state.db, task, token)
+
+    def _detail(self, verb: str, report: Report, late_ms: int | None) -> c.EndDetail | None:
+        """`late_ms`: the timeout that it overran, which is why it fails."""
+        tail = tails.of_text(report.output or "")
         if verb == "finish":
-            return None if report.result is None else c.EndDetail(result=report.result)
+            is_plain = report.result is None and not tail
+            return None if is_plain else c.EndDetail(result=report.result, output_tail=tail)
+        if late_ms is not None:
+            return pulltimes.detail(late_ms, int.from_bytes(self._entropy.token(4), "big"), tail)
         return c.EndDetail(
             error_code=report.error or "failed",
             error_text=report.text,
             exception=report.error,
             permanent=report.permanent,
             retry_after_ms=report.retry_after_ms,
+            output_tail=tail,
             chance=int.from_bytes(self._entropy.token(4), "big"),
         )
 
@@ -248,6 +268,10 @@ class PullReports:
 def _how(verb: str, row: LiveRow) -> int:
     """To give up what somebody wants ended is to stop."""
     return 0 if verb == "finish" else 2 if row.state == "stopping" else 1
+
+
+def _size(report: Report) -> int:
+    return len(report.result or b"") + len(report.text or "") + min(len(report.output or ""), OUTPUT_TAIL_BYTES_MAX)
 
 
 def _finish(batch: Sequence[_Part]) -> c.AnyCommand:

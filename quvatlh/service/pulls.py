@@ -25,6 +25,7 @@ from quvatlh.core.results import Awarded
 from quvatlh.core.rows import LIVE_SELECT, LiveRow, json_list, live_row
 from quvatlh.core.views import WorkerView
 from quvatlh.ports import Clock, Entropy, Log, LogError, Refused, Role, Unavailable
+from quvatlh.service import pulltimes
 from quvatlh.service.bids import Bid
 from quvatlh.service.door import Door
 from quvatlh.service.placing import matches
@@ -292,7 +293,13 @@ class Pulls:
 
     def _renewed(self, rows: Sequence[LiveRow], arrived: float) -> tuple[int, ...]:
         """Who claims counts the lease from this asking, not from the first: so it is renewed, or not told of any more."""
-        return tuple(row.token for row in rows if row.state != "stopping" and self._presence.renew(row, arrived))
+        late = self.overran(rows)
+        may = (row for row in rows if row.state != "stopping" and row.token not in late)
+        return tuple(row.token for row in may if self._presence.renew(row, arrived))
+
+    def overran(self, rows: Sequence[LiveRow]) -> dict[int, int]:
+        """What has had its time, by token: how long that was."""
+        return pulltimes.overran(self._state.db, rows, self._log.time_ms)
 
     def _remembered(self, request: c.Request) -> list[LiveRow] | None:
         """What it was awarded before, as far as that is still live."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from quvatlh import ports
-from quvatlh.core import counts, market, pages, queries, views
+from quvatlh.core import counts, pages, queries, views
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import FINISHED
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.rows import json_list
-from quvatlh.core.views import ActionView, ExplainFacts, TaskView
+from quvatlh.core.views import ActionView, TaskView
 from quvatlh.ports import Clock, Log
 from quvatlh.service import largeresults, records, scoping
 from quvatlh.service.answers import problem
 from quvatlh.service.door import Door
 from quvatlh.service.feed import Feed
-from quvatlh.service.forecast import UNTIL_A_TIME, Forecast, Standing
+from quvatlh.service.forecast import Forecast, Standing
 from quvatlh.service.largeresults import LargeResults
 from quvatlh.service.pool import (
     Call,
@@ -65,6 +65,8 @@ class Reads:
         self._large = large
         self._clock = clock
         self.forecast = Forecast(clock)
+        self.expected: Callable[[str], Awaitable[Json | None]] = _unknown
+        """When a task starts, as explain tells it, who knows of workers."""
 
     # --- lists ---
 
@@ -161,23 +163,10 @@ class Reads:
             watch.close()
         record = records.task(view)
         if not view.row.finished:
-            record["eta"] = await self._eta(task_id)
+            record["eta"] = await self.expected(task_id)
         if payload is not None:
             record |= {"payload": payload[0], "payload_json": payload[1]}
         return record
-
-    async def _eta(self, task_id: str) -> Json | None:
-        """By its place, where that can be counted."""
-        now_ms = self._now_ms()
-
-        def query(db: sqlite3.Connection) -> tuple[ExplainFacts, Standing] | None:
-            facts = market.explain_facts(db, task_id, now_ms)
-            return None if facts is None else (facts, Standing(facts.queue, _free(db)))
-
-        found = await self.read(None, query)
-        if found is None or set(found[0].held_by) - UNTIL_A_TIME:
-            return None
-        return self.forecast.eta(found[0].task.row, found[1], found[0].position, now_ms)
 
     async def actions(self, call: Call, task_id: str) -> Sequence[Json]:
         def query(db: sqlite3.Connection) -> tuple[TaskView | None, list[ActionView]]:
@@ -299,6 +288,10 @@ def _free(db: sqlite3.Connection) -> int:
     """Slots of workers that take work."""
     up = (view for view in queries.workers(db) if view.state == "up")
     return sum(max(0, view.facts.slots - view.slots_taken) for view in up)
+
+
+async def _unknown(_task_id: str) -> Json | None:
+    return None
 
 
 def _has_come(view: TaskView) -> bool:

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from quvatlh.core.limits import CATCH_UP_MAX, LEDGER_ROWS_MAX, MINUTE_MS
+from quvatlh.core.limits import CATCH_UP_MAX, LEDGER_ROWS_MAX, SLOT_ON_TIME_MS
 from quvatlh.core.model import CatchUp
 from quvatlh.service.calendar import Every, Rule
 
-ON_TIME_MS: Final = MINUTE_MS
+ON_TIME_MS: Final = SLOT_ON_TIME_MS
 MISSED: Final = "missed"
 TOO_MANY: Final = f"missed, and beyond the last {CATCH_UP_MAX:,} that are caught up"
 

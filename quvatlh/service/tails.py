@@ -65,6 +65,13 @@ def pack(event: ActionFinished) -> bytes:
     return msgspec.msgpack.encode((event.stdout_bytes, event.stderr_bytes, stdout, stderr))
 
 
+def of_text(text: str) -> bytes:
+    """Of whoever tells only the end of what it wrote, as one text."""
+    if not text:
+        return b""
+    return msgspec.msgpack.encode((len(text.encode()), 0, _last(text, OUTPUT_TAIL_BYTES_MAX - _HEAD_BYTES), ""))
+
+
 def unpack(data: bytes | None) -> Tails:
     if not data:
         return NOTHING

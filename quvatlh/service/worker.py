@@ -329,6 +329,7 @@ class Worker:
             claim.lease_ms / 1000,
             self._slots,
             wait_s,
+            claim.once,
         )
 
     # --- a ports.ExecutorListener ---

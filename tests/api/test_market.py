@@ -155,9 +155,14 @@ async def test_live_actions_are_listed_by_pages_and_counted(node: Node) -> None:
 
 async def test_explain_says_why_worker_by_worker(node: Node) -> None:
     await node.client.add({"work": WORK, "id": "a", "tags": ["gpu"]})
-    node.pool.why["a"] = {"reason": "tags", "eta": {"at_ms": 1_700_000_000_000, "low_ms": 0, "high_ms": None}}
+    node.pool.why["a"] = {
+        "reason": "tags",
+        "change": "give it",
+        "eta": {"at_ms": 1_700_000_000_000, "low_ms": 0, "high_ms": None},
+    }
     told = (await node.client.get("/v1/tasks/a/explain")).json
     assert told["workers"] == [{"name": "one", "verdict": "tags", "detail": "gpu", "score": None}]
+    assert told["change"] == "give it"
     assert told["eta"] == {"at": "2023-11-14T22:13:20.000Z", "low": "1970-01-01T00:00:00.000Z", "high": None}
 
 

@@ -96,6 +96,16 @@ async def test_an_error_may_be_plain_text(node: Node) -> None:
     assert node.pool.reports == [("fail", Report("a1", 1, text="it broke"))]
 
 
+async def test_the_end_of_what_was_written_goes_with_the_last_word(node: Node) -> None:
+    for name in ("a", "b"):
+        await node.client.add({"id": name, "work": PULL})
+    await claim(node, max=2)
+    await say(node, "finish", {"action": "a1", "token": 1, "output": "one\0two\n"})
+    await say(node, "fail", {"action": "a2", "token": 2, "output": "x" * 5000 + "end"})
+    outputs = [report.output for _, report in node.pool.reports]
+    assert outputs == ["one\N{REPLACEMENT CHARACTER}two\n", "x" * 4093 + "end"]
+
+
 async def test_the_value_of_a_task_may_be_bytes(node: Node) -> None:
     await node.client.add({"id": "a", "work": PULL})
     node.pool.finish("a", b"\xff\x00")
@@ -174,6 +184,8 @@ async def test_an_answer_that_cannot_be_sent_gives_its_actions_back(
             "[0].result_base64",
             "must not be given together with result",
         ),
+        ("fail", {"action": "a1", "token": 1, "output": "x" * 65_537}, 400, "output", "must be 0 to 65536 characters"),
+        ("fail", {"action": "a1", "token": 1, "output": 5}, 400, "output", "must be text"),
         ("fail", {"action": "a1", "token": 1, "error": 5}, 400, "error", "must be text"),
         ("fail", {"action": "a1", "token": 1, "error": {"kind": "x"}}, 400, "error.kind", "is not a known field"),
         ("fail", {"action": "a1", "token": 1, "permanent": "yes"}, 400, "permanent", "must be true or false"),

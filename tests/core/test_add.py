@@ -227,3 +227,15 @@ def test_the_short_way_into_the_table_leaves_the_row_of_the_long_one(table: Tabl
     )
     assert {name for name in names if short[name] != long[name]} == {"seq", "id", "lease_ms", "spec"}
     table.check()
+
+
+def test_an_add_that_meets_what_is_there_sets_no_limit(table: Table) -> None:
+    """It may be a repetition, and somebody has set another limit since."""
+    unique = Unique(key="k")
+    table.add("a", queue="q", queue_limit=3, unique=unique)
+    table.do(c.PatchQueue("q", c.QueueChanges(limit=9)))
+    table.add("a", queue="q", queue_limit=3)
+    table.add("b", queue="q", queue_limit=5, unique=unique)
+    assert queries.queues(table.db, table.now, "q")[0].settings.limit == 9
+    table.add("c", queue="q", queue_limit=5)
+    assert queries.queues(table.db, table.now, "q")[0].settings.limit == 5

@@ -51,12 +51,25 @@ def test_executions_that_ended_by_themselves_are_bounded_and_the_others_are_only
 
 @pytest.mark.parametrize(
     "told",
-    [{"permanent": True}, {"exit_code": 64}, {"exception": "ValueError"}, {"status": 404}],
+    [
+        {"permanent": True},
+        {"exit_code": 64},
+        {"exception": "ValueError"},
+        {"exception": "builtins.ValueError"},
+        {"status": 404},
+    ],
 )
 def test_a_permanent_failure_is_not_retried(told: dict[str, Any], table: Table) -> None:
     retry = Retry(permanent_exit_codes=(64,), permanent_exceptions=("ValueError",), permanent_statuses=(404,))
     table.finish(table.running("t", retry=retry), 1, **told)
     assert table.state("t") == "failed"
+
+
+@pytest.mark.parametrize("exception", ["shop.ValueError", "builtins.TypeError", "shop.TypeError"])
+def test_an_exception_of_another_name_is_retried(exception: str, table: Table) -> None:
+    retry = Retry(permanent_exceptions=("ValueError", "builtins.KeyError", "shop.KeyError"))
+    table.finish(table.running("t", retry=retry), 1, exception=exception)
+    assert table.state("t") == "retrying"
 
 
 def test_the_queues_rule_holds_where_the_task_has_none_as_it_is_when_the_action_ends(table: Table) -> None:

@@ -12,10 +12,12 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core import market, queries
 from quvatlh.core.commands import QueueChanges
+from quvatlh.core.disciplines.htb import ASSURED
 from quvatlh.core.disciplines.sfq import PARTS, TAG_MAX, Fair
 from quvatlh.core.model import HtbClass, WorkerFacts
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok
+from quvatlh.core.turns import Turns, lent_by
 from tests.core.table import Table
 
 
@@ -413,6 +415,31 @@ def test_a_class_refuses_beyond_its_ceiling_and_lends_what_siblings_leave(table:
     assert table.award("b1")
     assert table.award("a3") == 0
     table.check()
+
+
+def test_a_class_whose_claims_are_given_back_loses_no_share(table: Table) -> None:
+    table.do(c.PutClass("root", HtbClass(None, 3000)))
+    for name in ("a", "b"):
+        table.do(c.PutClass(name, HtbClass("root", 1000, 2000)))
+        table.do(c.PatchQueue(name, QueueChanges(class_=name)))
+        for n in range(3):
+            table.add(f"{name}{n}", queue=name)
+
+    def tags() -> list[int]:
+        """Of what it is assured, and of what it borrows."""
+        turns = Turns(table.db)
+        return [turns.of(lent_by(scope)).finish("a") for scope in (ASSURED, "root")]
+
+    before = tags()
+    first = table.award("a0")
+    assured = tags()
+    second = table.award("a1")
+    assert before[0] < assured[0]
+    assert assured[1] < tags()[1]
+    table.do(c.GiveBack("s-w1", (second,)))
+    assert tags() == assured
+    table.do(c.GiveBack("s-w1", (first,)))
+    assert tags() == before
 
 
 def test_a_class_of_starts_waits_for_its_bucket_and_a_give_back_fills_it(table: Table) -> None:

@@ -66,6 +66,66 @@ def test_overlap(overlap: str, second: Fired, first_state: str, table: Table) ->
         assert (table.award("t2000"), table.refused) == (0, "limit")
 
 
+def test_a_run_by_hand_does_not_hide_the_slot_that_still_runs(table: Table) -> None:
+    version = put(table)
+    fire(table, version, 1000)
+    table.start(table.award("t1000"))
+    fire(table, version, 1500, manual=True)
+    table.finish(table.award("t1500"))
+    assert fire(table, version, 2000) == Fired(None, "overlap")
+    assert queries.schedules(table.db)[0].last_task == "t1000"
+
+
+def test_a_slot_is_skipped_while_a_run_by_hand_goes_on(table: Table) -> None:
+    version = put(table)
+    for slot in (1100, 1200):
+        fire(table, version, slot, manual=True)
+    table.finish(table.award("t1200"))
+    assert fire(table, version, 2000) == Fired(None, "overlap")
+    table.finish(table.award("t1100"))
+    assert fire(table, version, 3000).task == "t3000"
+
+
+def test_a_slot_replaces_whatever_of_the_schedule_goes_on(table: Table) -> None:
+    version = put(table, overlap="replace")
+    fire(table, version, 1000)
+    for slot in (1100, 1200):
+        fire(table, version, slot, manual=True)
+    table.finish(table.award("t1200"))
+    assert fire(table, version, 2000) == Fired("t2000")
+    assert [table.state(name) for name in ("t1000", "t1100", "t1200")] == ["deleted", "deleted", "succeeded"]
+
+
+def test_a_slot_is_held_by_one_that_the_ledger_has_forgotten(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LEDGER_ROWS_MAX", 3)
+    version = put(table)
+    fire(table, version, 1000)
+    for slot in range(2000, 7000, 1000):
+        assert fire(table, version, slot) == Fired(None, "overlap")
+
+
+@pytest.mark.parametrize("overlap", ["skip", "replace", "queue"])
+def test_all_that_was_missed_is_made_up_for_one_after_the_other(overlap: str, table: Table) -> None:
+    version = put(table, overlap=overlap, catchup="all")
+    on_time = table.now - limits.SLOT_ON_TIME_MS
+    missed = [on_time - 3000, on_time - 2000, on_time - 1000]
+    assert [fire(table, version, slot).task for slot in missed] == [f"t{slot}" for slot in missed]
+    assert fire(table, version, on_time).task == f"t{on_time}"
+    for slot in (*missed, on_time):
+        assert fire(table, version, on_time + 500, "by-hand", manual=True).task in {"by-hand", None}
+        token = table.award(f"t{slot}")
+        assert (table.award("by-hand"), table.refused) == (0, "limit")
+        table.finish(token)
+
+
+@pytest.mark.parametrize(("overlap", "second"), [("skip", Fired(None, "overlap")), ("replace", Fired("t2"))])
+def test_slots_on_time_overlap_as_ever_where_all_is_made_up_for(overlap: str, second: Fired, table: Table) -> None:
+    version = put(table, overlap=overlap, catchup="all")
+    fire(table, version, table.now - 2000, "t1")
+    assert fire(table, version, table.now - 1000, "t2") == second
+    assert table.state("t1") == ("pending" if overlap == "skip" else "deleted")
+
+
 def test_a_slot_whose_task_is_over_runs_again(table: Table) -> None:
     version = put(table)
     fire(table, version, 1000)

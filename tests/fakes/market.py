@@ -57,6 +57,7 @@ class FakeMarket(Gate):
             "state": record["state"],
             "reason": record["state"],
             "text": f"it is {record['state']}",
+            "change": None,
             "position": 1 if record["state"] == "pending" else None,
             "holders": [],
             "workers": workers,

@@ -52,6 +52,7 @@ class Calls:
         width: int = 2,
         slots: int = 1,
         task: str | None = None,
+        once: bool = False,
     ) -> str:
         """The id of the new action."""
         number = len(self._ends) + 1
@@ -65,7 +66,7 @@ class Calls:
         spec = ActionSpec(
             name, task or f"t{number}", 2, 100 + number, "w1",
             Work((), work.env, work.cwd, work.user, work.stdin, work.rlimits, call),
-            payload, timeout_s, grace_s=grace_s, slots=slots, width=width,
+            payload, timeout_s, grace_s=grace_s, slots=slots, width=width, once=once,
         )  # fmt: skip
         self.carriers.start(spec)
         return name

@@ -360,6 +360,22 @@ async def test_of_calls_that_shared_a_dead_child_none_is_blamed_and_each_runs_al
     assert code(await calls.end(beside)) is None
 
 
+async def test_an_at_most_once_call_does_not_end_with_a_neighbour(calls: Calls, tmp_path: Path) -> None:
+    """Stopped, it would have failed for good."""
+    paces = calls.pools.pool("default").paces
+    for target in ("jobs:dozes", "jobs:blocks"):
+        paces.ran(target, 1.0, shared=True)
+    go = str(tmp_path / "go")
+    before = calls.start("jobs:dozes", go, width=9, once=True)
+    await calls.begun(before)
+    guilty = calls.start("jobs:blocks", width=9, timeout_s=0.3, grace_s=0)
+    await calls.begun(guilty)
+    after = calls.start("jobs:dozes", go, width=9, once=True)
+    assert code(await calls.end(guilty)) == "timeout"
+    (tmp_path / "go").touch()
+    assert [code(await calls.end(name)) for name in (before, after)] == [None, None]
+
+
 async def test_progress_is_told_while_it_goes_on(calls: Calls) -> None:
     await calls.run("jobs:steps")
     assert [(each.percent, each.text) for each in calls.progress] == [

@@ -1,6 +1,6 @@
 """Many calls, some of which die or never end: each ends as it should, none is lost, and the pool is whole afterwards.
 
-A tenth of what an issue asks to see; `python -m tests.bench.warm --hostile 10000` runs it in full, through an executor.
+A tenth of what an issue asks to see; `python -m tests.bench.warm hostile --count 10000` runs it in full, through an executor.
 """
 
 from __future__ import annotations

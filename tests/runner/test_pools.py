@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,26 @@ async def test_a_child_is_replaced_after_so_many_calls(calls: Calls) -> None:
     calls.pools.configure([replace(DEFAULT, recycle_tasks=2)])
     pids = [await calls.value("jobs:pid") for _ in range(6)]
     assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4] == pids[5]
+
+
+async def test_a_child_is_replaced_after_so_many_calls_however_long_the_line(calls: Calls) -> None:
+    calls.pools.configure([replace(DEFAULT, recycle_tasks=20)])
+    names = [calls.start("jobs:short_pid", width=1) for _ in range(100)]
+    pids = Counter([(await calls.end(name)).result for name in names])
+    assert set(pids.values()) == {20}
+
+
+async def test_a_child_that_others_share_is_replaced_after_so_many_calls(calls: Calls, tmp_path: Path) -> None:
+    calls.pools.configure([replace(DEFAULT, recycle_tasks=3)])
+    for target, args in (("jobs:shared_pid", ()), ("jobs:dozes", (str(tmp_path),))):
+        await calls.run(target, *args)  # from now on they are known to be async
+    calls.pools.reload("default")
+    goes_on = calls.start("jobs:dozes", str(tmp_path / "go"), width=9)
+    await calls.begun(goes_on)
+    pids = [await calls.value("jobs:shared_pid", width=9) for _ in range(5)]
+    assert pids[0] == pids[1] != pids[2] == pids[3] == pids[4]
+    (tmp_path / "go").touch()
+    assert code(await calls.end(goes_on)) is None
 
 
 async def test_a_child_that_has_grown_is_replaced(calls: Calls) -> None:
@@ -79,6 +100,30 @@ async def test_reloaded_children_finish_first(calls: Calls, tmp_path: Path) -> N
     go.touch()
     assert (await calls.end(goes_on)).result == b"1"
     assert await calls.value("changing:version", str(tmp_path)) == 22
+
+
+async def test_a_line_of_calls_does_not_keep_the_old_code_running(calls: Calls, tmp_path: Path) -> None:
+    module = tmp_path / "busy.py"
+    module.write_text("import time\ndef version():\n    time.sleep(0.002)\n    return 1\n")
+    calls.pools.configure([Environment("default", cwd=str(tmp_path), preload=("busy",))])
+    names = [calls.start("busy:version", width=1) for _ in range(200)]
+    assert (await calls.end(names[0])).result == b"1"
+    module.write_text(module.read_text().replace("return 1", "return 22"))
+    calls.pools.reload("default")
+    found = [(await calls.end(name)).result for name in names]
+    assert found[-100:] == [b"22"] * 100
+
+
+async def test_company_does_not_keep_the_old_code_running(calls: Calls, tmp_path: Path) -> None:
+    for target, args in (("jobs:shared_pid", ()), ("jobs:dozes", (str(tmp_path),))):
+        await calls.run(target, *args)
+    goes_on = calls.start("jobs:dozes", str(tmp_path / "go"), width=9)
+    await calls.begun(goes_on)
+    old = await calls.value("jobs:shared_pid", width=9)
+    calls.pools.reload("default")
+    assert await calls.value("jobs:shared_pid", width=9) != old
+    (tmp_path / "go").touch()
+    assert code(await calls.end(goes_on)) is None
 
 
 async def test_preloaded_modules_are_loaded_once_for_all(calls: Calls, tmp_path: Path) -> None:

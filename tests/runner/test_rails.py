@@ -121,6 +121,18 @@ async def test_jobs_of_a_rails_application_run_in_a_process_that_stays(rails: Ca
     assert await performed(rails, "SideJob", "loud") == "LOUD"
 
 
+async def test_in_development_what_was_changed_is_what_the_next_job_runs(calls: Calls, shop: Path) -> None:
+    command = ("bin/rails", "runner", "quvatlh_warm.rb")
+    env = tuple({**VARIABLES, "RAILS_ENV": "development"}.items())
+    job = shop / "app" / "jobs" / "price_job.rb"
+    job.parent.mkdir(exist_ok=True)
+    job.write_text("class PriceJob < ActiveJob::Base\n  def perform = 1\nend\n")
+    calls.pools.configure([Environment("shop", command=command, cwd=str(shop), env=env)])
+    assert await performed(calls, "PriceJob") == 1
+    job.write_text(job.read_text().replace("= 1", "= 22"))
+    assert await performed(calls, "PriceJob") == 22
+
+
 async def test_what_goes_wrong_in_rails_is_said(rails: Calls) -> None:
     busy = await rails.run("SideJob", "busy", adapter="warm", environment="shop")
     assert busy.error is not None

@@ -160,6 +160,98 @@ async def test_more_slots_than_any_worker_has_are_no_matter_of_time(tmp_path: Pa
         await master.until_state(task, "running")
 
 
+async def test_what_would_have_to_change_is_said_with_its_command(tmp_path: Path) -> None:
+    async with two(tmp_path, slots=2) as (master, follower, _):
+        await master.working()
+        await follower.working()
+
+        async def changed(**spec: Any) -> str | None:
+            told = await why(master, await master.add(**spec))
+            found: str | None = told["change"]
+            return found
+
+        assert await changed(tags=["gpu"]) == (
+            "give a worker a tag that matches gpu: quvatlh worker set n1 --tags gpu; or ask for other tags: "
+            "quvatlh move t-1 --tag TAG"
+        ).replace("t-1", await last(master))
+        assert "a tag that matches zone=eu-*: quvatlh worker set n1 --tags TAGS;" in str(
+            await changed(tags=["zone=eu-*"])
+        )
+        assert "start another worker: quvatlh run; or ask for other tags" in str(await changed(tags=["!node=n*"]))
+        assert await changed(slots=3) == "give a worker 3 slots: quvatlh worker set n1 --slots 3"
+        assert await changed(work={"python": "a:b"}) == "start a worker that can run python: quvatlh run"
+        assert await changed(work={"pull": True}) == "start a program that claims it (POST /v1/work/claim)"
+        await put_queue(master, "my queue", paused=True)
+        assert await changed(queue="my queue") == "resume the queue: quvatlh queue resume 'my queue'"
+        await put_queue(master, "w", workers=("n7",))
+        assert await changed(queue="w") == "let the queue be for more workers: quvatlh queue set w --workers n7,n1"
+        await put_queue(master, "q", limit=1)
+        await master.until_state(await master.add(queue="q"), "running")
+        assert await changed(queue="q") == (
+            "wait until one of them ends, or raise the limit: quvatlh queue set q --limit 2"
+        )
+        await master.until_state(await master.add(name="a b", limit=1), "running")
+        assert await changed(name="a b", limit=1) == (
+            "wait until one of them ends, or raise the limit of all of its name: quvatlh move --match group=default "
+            "--match 'name=a b' --limit N"
+        )
+        assert await changed(delay_ms=60_000) is None
+        await master.pool.patch_worker(asked(), "n2", {"tags": ["gpu"], "draining": True})
+        assert await changed(tags=["gpu"]) == "let worker n2 take tasks again: quvatlh worker undrain n2"
+        await master.pool.patch_worker(asked(), "n1", {"queues": ["a*"]})
+        assert await changed(tags=["!node=n2"]) == (
+            "let a worker take from queue default: quvatlh worker set n1 --queues 'a*,default'"
+        )
+
+
+async def last(stand: Stand) -> str:
+    """The id of the task that was added last."""
+    (found,) = stand.state.db.execute("SELECT id FROM task ORDER BY seq DESC LIMIT 1").fetchone()
+    return str(found)
+
+
+async def test_who_waits_for_others_is_told_what_would_free_it(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await stand.working()
+        await stand.node.door.write(asks.Do(c.PutClass("narrow", HtbClass(rate_milli=1000, ceil_milli=1000))), 1)
+        await put_queue(stand, "q", class_="narrow", paused=True)
+        running, alike = [await stand.add(queue="q", unique={"while": "active", "key": "u"}) for _ in range(2)]
+        await put_queue(stand, "q", class_="narrow")
+        await stand.until_state(running, "running")
+        told = await why(stand, await stand.add(queue="q"))
+        assert told["change"] == (
+            "wait until something of class narrow ends, or raise what it may have: quvatlh class set narrow --ceil N"
+        )
+        await put_queue(stand, "q")
+        told = await why(stand, alike)
+        assert told["change"] == f"wait until the holder of its key ends, or delete it: quvatlh delete {running}"
+        full = await stand.add()
+        assert str((await why(stand, full))["change"]).startswith(
+            "wait until one of them has room, start another worker"
+        )
+        await put_queue(stand, "h", limit=1)
+        head, behind = await stand.add(queue="h"), await stand.add(queue="h")
+        assert (await why(stand, behind))["change"] == (
+            f"see what holds up the head: quvatlh explain {head}; or raise the limit, so that none holds up the rest: "
+            "quvatlh queue set h --limit 2"
+        )
+        await stand.pool.patch_worker(asked(), "n1", {"draining": True})
+        assert (await why(stand, full))["change"] == "let worker n1 take tasks again: quvatlh worker undrain n1"
+
+
+async def test_what_no_policy_wants_is_told_how_to_try_another(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await ready(master, follower)
+        task = await master.add(policy=POLICY)
+        for name in ("n1", "n2"):
+            await offer(master, name, task, "no_bid")
+        told = await why(master, task)
+        assert told["change"] == (
+            f"see what workers say to a policy: quvatlh policy test FILE --task {task}; then delete it, and add it with another "
+            f"policy: quvatlh delete {task}"
+        )
+
+
 async def test_times_are_told_and_waited_for(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
@@ -174,16 +266,67 @@ async def test_times_are_told_and_waited_for(tmp_path: Path) -> None:
         assert told["eta"]["at_ms"] == record["at_ms"]
 
 
+async def paced(stand: Stand, queue: str = "default") -> None:
+    """Tasks of the queue take a second."""
+    for _ in range(6):
+        task = await stand.add(queue=queue)
+        await stand.until(stand.running)
+        stand.clock.advance(1.0)
+        await stand.node.session.beat()
+        stand.end(stand.running()[0])
+        await stand.until_state(task, "succeeded")
+
+
+async def expected(stand: Stand, task: str) -> int | None:
+    """In so many ms, as whoever is asked tells it."""
+    told, record = await why(stand, task), await stand.pool.task(asked(), task)
+    assert told["eta"] == record["eta"]
+    now = max(stand.clock.wall_ms(), stand.state.time_ms)
+    return None if told["eta"] is None else told["eta"]["at_ms"] - now
+
+
+async def test_a_queue_that_is_full_goes_on_as_it_does(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit=1)
+        await paced(stand, "q")
+        await stand.until_state(await stand.add(queue="q"), "running")
+        tasks = [await stand.add(queue="q") for _ in range(3)]
+        assert (await why(stand, tasks[2]))["reason"] == "queue_limit"
+        assert [await expected(stand, task) for task in tasks] == [1000, 2000, 3000]
+
+
+async def test_behind_a_head_that_only_waits_for_a_slot_is_foretold(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=1) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit=1)
+        await paced(stand, "q")
+        await stand.until_state(await stand.add(), "running")
+        await stand.add(queue="q")
+        behind = await stand.add(queue="q")
+        assert (await why(stand, behind))["reason"] == "head"
+        assert await expected(stand, behind) == 2000
+
+
+async def test_what_nobody_can_know_is_not_foretold_by_anybody(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit=1)
+        await paced(stand, "q")
+        await paced(stand)
+        await stand.add(queue="q", tags=["gpu"])
+        behind = await stand.add(queue="q")
+        assert (await why(stand, behind))["reason"] == "head"
+        await stand.until_state(await stand.add(name="a", limit=1), "running")
+        held = [await stand.add(name="a", limit=1), await stand.add(tags=["gpu"]), await stand.add(slots=9)]
+        for task in (behind, *held):
+            assert await expected(stand, task) is None
+
+
 async def test_position_and_eta_come_from_the_pace_of_the_queue(tmp_path: Path) -> None:
     async with one(tmp_path, slots=1) as stand:
         await stand.working()
-        for n in range(6):
-            task = await stand.add()
-            await stand.until(stand.running)
-            stand.clock.advance(1.0)
-            await stand.node.session.beat()
-            stand.end(f"a{n + 1}")
-            await stand.until_state(task, "succeeded")
+        await paced(stand)
         await stand.until_state(await stand.add(), "running")
         tasks = [await stand.add() for _ in range(3)]
         told = await why(stand, tasks[2])

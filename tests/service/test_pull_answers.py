@@ -11,7 +11,7 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.service.pool import Rejected, Unavailable
 from tests.service.pulling import PULL, claim, ids, pass_time, say, wanted
-from tests.service.stand import asked, one
+from tests.service.stand import Stand, asked, one
 
 
 async def test_a_claim_with_a_key_is_answered_the_same_again(tmp_path: Path) -> None:
@@ -130,3 +130,60 @@ async def test_who_waits_at_a_node_that_stops_is_told(tmp_path: Path) -> None:
         await stand.node.stop()
         with pytest.raises(Unavailable, match="stopping"):
             await waiting
+
+
+async def test_what_runs_longer_than_its_timeout_is_gone_and_has_timed_out(tmp_path: Path) -> None:
+    """However often its worker renews."""
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="long", work=PULL, timeout_ms=5000, retry={"attempts": 2, "first_ms": 0})
+        for tried in (1, 2):
+            (action,) = await claim(stand, lease_ms=3000, call=asked(key=f"k{tried}"))
+            assert await say(stand, "renew", action) == [""]
+            for _ in range(2):
+                await pass_time(stand, 2.0)
+                assert await say(stand, "renew", action) == [""]
+            await pass_time(stand, 1.5)
+            assert await say(stand, "renew", action) == await say(stand, "progress", action, text="on") == ["gone"]
+            assert await claim(stand, lease_ms=3000, call=asked(key=f"k{tried}")) == []
+            await pass_time(stand, 4.0)
+            await stand.until(lambda: not stand.live())
+            assert await say(stand, "finish", action) == await say(stand, "renew", action) == ["stale_token"]
+        record = await stand.pool.task(asked(), "long")
+        assert (record["state"], record["error"]["code"]) == ("failed", "timeout")
+        assert [each["error"]["text"] for each in record["actions"]] == ["ran longer than 5 s"] * 2
+
+
+async def test_who_fails_what_is_gone_for_its_timeout_has_it_retried_at_once(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.add(id="long", work=PULL, timeout_ms=1000, retry={"attempts": 2, "first_ms": 0})
+        await stand.add(id="once", work=PULL, timeout_ms=1000, delivery="at-most-once")
+        actions = await claim(stand, most=2)
+        await pass_time(stand, 1.5)
+        assert await say(stand, "renew", *actions) == ["gone", "gone"]
+        assert await say(stand, "fail", *actions, error="told to") == ["", ""]
+        assert await say(stand, "fail", *actions) == ["", ""]
+        record = await stand.pool.task(asked(), "once")
+        assert (record["state"], record["error"]["code"]) == ("failed", "timeout")
+        assert ids(await claim(stand, wait_ms=2000)) == ["long"]
+
+
+async def test_the_end_of_what_a_pull_worker_wrote_is_the_log_of_its_task(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        for name in ("short", "long", "failed"):
+            await stand.add(id=name, work=PULL, retry={"attempts": 1})
+        short, long, failed = await claim(stand, most=3)
+        await say(stand, "finish", short, output="hello\nworld\n")
+        await say(stand, "finish", long, output="begun\n" + "x" * 5000 + "end", result=b"1")
+        await say(stand, "fail", failed, output="Traceback\n", error="broken")
+        assert await written(stand, "short") == (b"hello\nworld\n", False)
+        text, is_tail = await written(stand, "long")
+        assert (len(text) <= 4096, text[-4:], is_tail) == (True, b"xend", True)
+        assert await written(stand, "failed") == (b"Traceback\n", False)
+        record = await stand.pool.task(asked(), "failed")
+        assert record["actions"][0]["output_tail"] == "Traceback\n"
+
+
+async def written(stand: Stand, task: str) -> tuple[bytes, bool]:
+    """Its log, and whether that is only the end of it."""
+    log = await stand.pool.log(asked(), task, "stdout", None, follow=False)
+    return b"".join([chunk async for chunk in log.chunks]), log.tail_only

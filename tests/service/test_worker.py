@@ -33,6 +33,15 @@ async def test_what_is_claimed_has_left_for_the_executor_when_its_entry_is_done_
         assert stand.executor.unsent == []
 
 
+async def test_the_executor_is_told_what_may_begin_but_once(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=2) as stand:
+        await stand.working()
+        await stand.add()
+        await stand.add(delivery="at-most-once")
+        await stand.until(lambda: len(stand.running()) == 2)
+        assert [stand.process.held[name].spec.once for name in stand.running()] == [False, True]
+
+
 async def test_no_more_run_than_there_are_slots_and_the_rest_follows(tmp_path: Path) -> None:
     async with one(tmp_path, slots=2) as stand:
         await stand.working()

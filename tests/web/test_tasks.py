@@ -168,6 +168,9 @@ async def test_a_waiting_task_says_why_and_is_changed_so_that_it_runs(seen: Seen
     await opened(seen, task)
     why = seen.page.get_by_label("Why it is not running")
     await expect(why).to_contain_text("zone=us-*")
+    await expect(why).to_contain_text(
+        "give a worker a tag that matches zone=us-*: quvatlh worker set alpha --tags TAGS"
+    )
     await expect(seen.row("alpha").first).to_contain_text("lacks a tag it asks for")
     await seen.press("Change…")
     await seen.dialog.get_by_label("Tags").fill("zone=eu-*")

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const url = process.env.QUVATLH_URL.replace(/\/$/, "");
 const name = process.env.WORKER ?? `node-${os.hostname()}`;
+const lease = Number(process.env.LEASE ?? 30);
 const queues = process.argv.slice(2).length ? process.argv.slice(2) : ["*"];
 const headers = { Authorization: `Bearer ${process.env.QUVATLH_TOKEN}`, "Content-Type": "application/json" };
 
@@ -17,17 +18,22 @@ async function ask(verb, body) {
   }
 }
 
-const work = async (payload) => ({ sum: payload.reduce((a, b) => a + b, 0) }); // yours: its value is the task's result
+// yours: its value is the task's result; the signal says that it is to end
+const work = async (payload, _signal) => ({ sum: payload.reduce((a, b) => a + b, 0) });
 
 for (;;) {
-  const { actions } = await ask("claim", { worker: name, queues, wait: "20s", lease: "30s" });
+  const { actions } = await ask("claim", { worker: name, queues, lease });
   for (const { action, token, payload } of actions) {
-    const renewing = setInterval(() => ask("renew", { action, token }), 10_000); // a third of the lease
-    const [verb, said] = await work(payload).then(
+    const stop = new AbortController();
+    const gone = new Promise((_, no) => stop.signal.addEventListener("abort", () => no("it was to end")));
+    const renewing = setInterval(async () => { // gone, or another's
+      if ((await ask("renew", { action, token })).results[0].code) stop.abort();
+    }, lease * 333);
+    const [verb, said] = await Promise.race([work(payload, stop.signal), gone]).then(
       (result) => ["finish", { result }],
       (error) => ["fail", { error: String(error) }],
     );
-    await ask(verb, { action, token, ...said });
     clearInterval(renewing);
+    await ask(verb, { action, token, ...said });
   }
 }

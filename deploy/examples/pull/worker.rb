@@ -5,6 +5,7 @@ require "socket"
 
 URL = ENV.fetch("QUVATLH_URL").chomp("/")
 NAME = ENV.fetch("WORKER", "ruby-#{Socket.gethostname}")
+LEASE = Float(ENV.fetch("LEASE", "30"))
 HEADERS = { "Authorization" => "Bearer #{ENV.fetch('QUVATLH_TOKEN')}", "Content-Type" => "application/json" }.freeze
 
 def ask(verb, body)
@@ -22,16 +23,17 @@ def work(payload) # yours: what it gives is the task's result
 end
 
 loop do
-  claim = { worker: NAME, queues: ARGV.empty? ? ["*"] : ARGV, wait: "20s", lease: "30s" }
-  ask("claim", claim)["actions"].each do |action|
+  ask("claim", { worker: NAME, queues: ARGV.empty? ? ["*"] : ARGV, lease: LEASE })["actions"].each do |action|
     owned = action.slice("action", "token")
-    renewing = Thread.new { loop { sleep 10; ask("renew", owned) } } # a third of the lease
-    verb, said = begin
+    working = Thread.new do
       ["finish", { result: work(action["payload"]) }]
     rescue StandardError => e
       ["fail", { error: e.message }]
     end
+    until working.join(LEASE / 3)
+      working.kill if ask("renew", owned)["results"][0]["code"] # gone, or another's
+    end
+    verb, said = working.value || ["fail", { error: "it was to end" }]
     ask(verb, owned.merge(said))
-    renewing.kill
   end
 end

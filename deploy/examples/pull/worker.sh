@@ -2,8 +2,9 @@
 # A pull worker in shell with curl: QUVATLH_URL, QUVATLH_TOKEN, and one queue pattern as argument.
 set -eu
 name=${WORKER:-shell-$(uname -n)}
-secret=$(mktemp) # since arguments of curl are for everybody to see
-trap 'rm -f "$secret"' EXIT
+lease=${LEASE:-30}
+secret=$(mktemp) result=$(mktemp) # arguments of curl are for everybody to see
+trap 'rm -f "$secret" "$result"' EXIT
 trap 'exit 0' INT TERM
 printf 'header = "Authorization: Bearer %s"\n' "$QUVATLH_TOKEN" >"$secret"
 
@@ -18,14 +19,18 @@ work() { # yours: the payload is standard input, JSON on standard output is the 
     printf '{"sum": %s}' "$sum"
 }
 
-while claimed=$(ask claim "{\"worker\": \"$name\", \"queues\": [\"${1:-*}\"], \"wait\": \"20s\", \"lease\": \"30s\"}"); do
+while claimed=$(ask claim "{\"worker\": \"$name\", \"queues\": [\"${1:-*}\"], \"lease\": $lease}"); do
     # Of one action at a time plain tools find the parts; with jq at hand, use that.
     owned=$(printf '%s' "$claimed" | sed -n 's/^{"actions":\[{\("action":"a[0-9]*","token":[0-9]*\),.*/\1/p')
     [ -n "$owned" ] || continue
-    (while sleep 10; do ask renew "{$owned}"; done) >/dev/null & # a third of the lease
+    printf '%s' "$claimed" | sed 's/.*,"payload"://; s/}\]}$//' | work >"$result" &
+    working=$!
+    while sleep "$((lease / 3))"; do # where there is a code it is gone, or another's
+        case $(ask renew "{$owned}") in *'"code"'*) kill "$working" ;; esac
+    done >/dev/null 2>&1 &
     renewing=$!
-    if result=$(printf '%s' "$claimed" | sed 's/.*,"payload"://; s/}\]}$//' | work); then
-        ask finish "{$owned, \"result\": $result}" >/dev/null
+    if wait "$working"; then
+        ask finish "{$owned, \"result\": $(cat "$result")}" >/dev/null
     else
         ask fail "{$owned, \"error\": \"it failed\"}" >/dev/null
     fi

@@ -76,7 +76,7 @@ class EndDetail(Struct, frozen=True, omit_defaults=True, gc=False):
     error_code: Name | None = None
     error_text: Text | None = None
     exception: Name | None = None
-    """Full name of the class, for `permanent_exceptions`."""
+    """Full name of the class, for `permanent_exceptions`, where one of Python's own may stand without `builtins.`."""
     status: Count | None = None
     permanent: bool = False
     """The action's own word."""

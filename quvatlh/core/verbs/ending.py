@@ -13,7 +13,7 @@ from quvatlh.core.disciplines import FAIR
 from quvatlh.core.lines import flows
 from quvatlh.core.model import FINISHED, ActionState, Retry, StopReason
 from quvatlh.core.rows import Ending, LiveRow, TaskRow
-from quvatlh.core.turns import QUEUES, of_class
+from quvatlh.core.turns import QUEUES, lent_by, of_class
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import deaths
 from quvatlh.core.verbs.telling import tell_of_end
@@ -92,7 +92,8 @@ def given_back(unit: Unit, action: LiveRow, task: TaskRow) -> None:
 
 
 def _refund(unit: Unit, queue: QueueState, action: LiveRow, task: TaskRow) -> None:
-    """The turn is given back to its flow, its queue, its class."""
+    """The turn is given back to its flow, its queue, its class. Who lent for it is not written down: it is taken for the one who
+    would lend for it now."""
     settings = queue.settings
     if settings.discipline == FAIR:
         key = action.key or ""
@@ -101,6 +102,10 @@ def _refund(unit: Unit, queue: QueueState, action: LiveRow, task: TaskRow) -> No
     scope = QUEUES if settings.class_ is None else of_class(settings.class_)
     unit.turns.refund(scope, queue.name, task.cost, settings.weight)
     unit.classes.ended(queue.name, 0, started=True)
+    lender = None if settings.class_ is None else unit.classes.tree.lender(settings.class_, action.slots)
+    if settings.class_ is not None and lender is not None:
+        weight = unit.classes.tree.weight(settings.class_)
+        unit.turns.refund(lent_by(lender.scope), settings.class_, task.cost, weight)
 
 
 def finish_task(

@@ -117,7 +117,7 @@ def fire(unit: Unit, command: Fire) -> Fired | Rejection:
         return Rejection("conflict", f"the slot of schedule {command.name} has not come yet")
     if not command.manual:
         schedule.last_slot, schedule.next_at = command.slot_ms, command.next_ms
-    why = _held(unit, schedule, manual=command.manual)
+    why = _held(unit, schedule, command)
     task = None
     if why == "":
         added = add_tasks(unit, [_fitted(unit, command.task, schedule)])
@@ -126,7 +126,9 @@ def fire(unit: Unit, command: Fire) -> Fired | Rejection:
         elif added.existing:
             why = f"{added.existing[0]}: {added.ids[0]}"
         else:
-            task = schedule.last_task = added.ids[0]
+            task = added.ids[0]
+            if not command.manual:
+                schedule.last_task = task
     _enter(unit, schedule, command.slot_ms, task, why, manual=command.manual)
     _write(unit, schedule)
     return Fired(task, why)
@@ -164,21 +166,47 @@ def _stale(schedule: _Schedule | None, name: str, version: int, slot: int | None
     return None
 
 
-def _held(unit: Unit, schedule: _Schedule, *, manual: bool) -> str:
+def _held(unit: Unit, schedule: _Schedule, command: Fire) -> str:
     """Why the slot adds no task; empty when it does. `replace` makes room first."""
-    if manual:
+    spec = schedule.spec
+    if command.manual:
         return ""
-    if schedule.spec.paused:
+    if spec.paused:
         return "paused"
-    if schedule.last_task is None or schedule.spec.overlap in {"allow", "queue"}:
+    if spec.overlap in {"allow", "queue"} or _is_made_up(spec, command.slot_ms, unit.now):
         return ""
-    last = unit.tasks_by_id([schedule.last_task]).get(schedule.last_task)
-    if last is None or last.state in FINISHED:
+    before = _before(unit, schedule)
+    tasks = unit.tasks_by_id(before)
+    live = [name for name in before if name in tasks and tasks[name].state not in FINISHED]
+    if not live:
         return ""
-    if schedule.spec.overlap == "replace":
-        person.delete(unit, Delete((schedule.last_task,)))
+    if spec.overlap == "replace":
+        person.delete(unit, Delete(tuple(live)))
         return ""
     return "overlap"
+
+
+def _before(unit: Unit, schedule: _Schedule) -> list[str]:
+    """Tasks that a slot is not to run beside, if they live: of the last slot that ran on time, and of each run since that a
+    person asked for. Before that slot ran there was room for it. What is made up is in nobody's way."""
+    found: list[str] = []
+    made_up: set[str] = set()
+    sql = "SELECT task, slot, at, manual FROM ledger WHERE schedule = ? AND task IS NOT NULL ORDER BY ordinal DESC"
+    for task, slot, at, manual in unit.db.execute(sql, (schedule.name,)):
+        if not manual and _is_made_up(schedule.spec, slot, at):
+            made_up.add(task)
+            continue
+        found.append(task)
+        if not manual:
+            return found
+    if schedule.last_task is not None and schedule.last_task not in made_up:  # the ledger has forgotten its slot
+        found.append(schedule.last_task)
+    return found
+
+
+def _is_made_up(spec: ScheduleSpec, slot: int, at: int) -> bool:
+    """One of all that were missed: they run one after the other, and none is left out for another's sake."""
+    return spec.catchup == "all" and at - slot > limits.SLOT_ON_TIME_MS
 
 
 def _rule(spec: ScheduleSpec) -> tuple[object, ...]:
@@ -187,12 +215,14 @@ def _rule(spec: ScheduleSpec) -> tuple[object, ...]:
 
 
 def _fitted(unit: Unit, task: NewTask, schedule: _Schedule) -> NewTask:
-    """With the schedule's payload. Under `queue` its runs wait for each other: one name, one at a time."""
+    """With the schedule's payload. Under `queue`, and where all that was missed is made up, its runs wait for each other: one
+    name, one at a time."""
     sql = "SELECT payload, payload_json FROM schedule WHERE name = ?"
     payload, is_json = unit.db.execute(sql, (schedule.name,)).fetchone()
     if payload is not None:
         task = msgspec.structs.replace(task, payload=payload, payload_json=bool(is_json))
-    if schedule.spec.overlap != "queue":
+    overlap = schedule.spec.overlap
+    if overlap == "allow" or (overlap != "queue" and schedule.spec.catchup != "all"):
         return task
     spec = task.spec
     fitted = msgspec.structs.replace(spec, name=spec.name or schedule.name, limit=spec.limit or 1)

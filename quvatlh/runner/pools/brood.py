@@ -75,14 +75,21 @@ class Brood:
         found = [
             child
             for child in self.children.values()
-            if child.is_ready and not child.given and not child.is_leaving and child.own is None
+            if child.is_ready and not child.given and child.own is None and self.takes(child)
         ]
         found.sort(key=lambda child: child.idle_s)
         return found
 
     def coming(self) -> int:
         """Children for anybody that are not ready yet."""
-        return sum(not child.is_ready and child.own is None and not child.killed for child in self.children.values())
+        return sum(not child.is_ready and child.own is None and self.takes(child) for child in self.children.values())
+
+    def takes(self, child: Child) -> bool:
+        """One more call. Neither a worn child nor one of an old server does, however long the line: it ends once it has
+        done what it has."""
+        most = self.environment.recycle_tasks
+        is_worn = child.is_grown or (most is not None and child.done + len(child.given) >= most)
+        return child.nursery is self._nursery and not is_worn and not child.is_leaving
 
     def own_of(self, run: CallRun) -> Child | None:
         return next((child for child in self.children.values() if child.own is run), None)
@@ -186,20 +193,17 @@ class Brood:
         child.idle_s = self._loop.time()
         if child.is_leaving:
             return
-        if child.own is not None or child.nursery is not self._nursery or self._is_worn(child):
+        if child.own is not None or not self.takes(child):
             child.ask_to_end()
 
-    def _is_worn(self, child: Child) -> bool:
-        environment = self.environment
-        if environment.recycle_tasks is not None and child.done >= environment.recycle_tasks:
-            return True
-        if environment.recycle_megabytes is None:
-            return False
-        now = self._loop.time()
-        if child.done % MEMORY_EACH and now - child.measured_s < MEMORY_S:
-            return False
+    def answered(self, child: Child) -> None:
+        """It has done one call more."""
+        child.done += 1
+        most, now = self.environment.recycle_megabytes, self._loop.time()
+        if most is None or (child.done % MEMORY_EACH and now - child.measured_s < MEMORY_S):
+            return
         child.measured_s = now
-        return child.megabytes() > environment.recycle_megabytes
+        child.is_grown = child.megabytes() > most
 
     def look(self, now_s: float) -> float | None:
         """Children that do not become ready, do not end, or have had nothing to do for long; when to look again."""

@@ -53,6 +53,8 @@ class Child:
         self.given: dict[str, CallRun] = {}
         """By action, in the order of their turn."""
         self.done = 0
+        self.is_grown = False
+        """Beyond the memory that it may have."""
         self.idle_s = born_s
         """Since when it has nothing to do."""
         self.measured_s = born_s

@@ -143,11 +143,13 @@ class Pool:
 
     def _is_shared(self, run: CallRun) -> bool:
         known = self.paces.of(run.target)
-        return known is not None and known.shared and not self.paces.is_suspect(run.action.task_id)
+        return (
+            known is not None and known.shared and not run.action.once and not self.paces.is_suspect(run.action.task_id)
+        )
 
     def _company(self) -> Child | None:
         for child in self.brood.children.values():
-            if child.is_shared and child.given and not child.is_leaving and len(child.given) < SHARED_MAX:
+            if child.is_shared and child.given and len(child.given) < SHARED_MAX and self.brood.takes(child):
                 return child
         return None
 
@@ -160,7 +162,7 @@ class Pool:
         best: Child | None = None
         for child in self.brood.children.values():
             count = len(child.given)
-            if 0 < count < room and not child.is_shared and not child.is_leaving and child.own is None:
+            if 0 < count < room and not child.is_shared and child.own is None and self.brood.takes(child):
                 head = child.head
                 fits = head is not None and head.action.slots == run.action.slots and self._is_short(head)
                 if fits and (best is None or count < len(best.given)):
@@ -294,6 +296,8 @@ class Pool:
         child.kill_at_s = child.kill_at_s if child.is_leaving else None
         if child.own is not None and child.own not in self.ready:  # it was stopped meanwhile
             child.ask_to_end()
+        elif child.own is None:
+            self.brood.rested(child)
         self._house.soon(self)
 
     def _wrote(self, child: Child, said: lines.Said) -> None:
@@ -318,7 +322,7 @@ class Pool:
         if not child.is_python:  # it was written before the answer was, and nobody else reads it
             self._wrote_beside(run, child.wrote())
         error, result = ending.outcome(said, run)
-        child.done += 1
+        self.brood.answered(child)
         if said.ms is not None:
             self.paces.ran(run.target, said.ms, shared=said.shared)
             child.is_shared = said.shared if len(child.given) == 1 else child.is_shared

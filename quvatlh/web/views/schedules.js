@@ -69,7 +69,7 @@ function edit(one) {
       { name: "rule", label: "When", value: one ? one.cron ?? `@every ${one.every}` : "0 3 * * *", hint: (text) => (text.startsWith("@every") ? `every${text.slice(6)}` : read(text) || "minute hour day month weekday, or @every 10m") },
       { name: "zone", label: "Time zone", value: one?.zone ?? "UTC" },
       { name: "overlap", label: "While the last one has not finished", kind: "choice", value: one?.overlap ?? "skip", options: [["skip", "skip the slot"], ["allow", "run both"], ["queue", "run it after"], ["replace", "replace the last one"]] },
-      { name: "catchup", label: "Slots that were missed", kind: "choice", value: one?.catchup ?? "last", options: [["last", "run the last"], ["skip", "run none"], ["all", "run all"]] },
+      { name: "catchup", label: "Slots that were missed", kind: "choice", value: one?.catchup ?? "last", options: [["last", "run the last"], ["skip", "run none"], ["all", "run all, in turn unless they may overlap"]] },
       { name: "task", label: "Task, as JSON", kind: "text", rows: "9", value: JSON.stringify(task, null, 2) },
     ],
     action: (values) => {

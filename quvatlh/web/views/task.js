@@ -99,6 +99,7 @@ function explain(told) {
   return card("Why it is not running", { wide: true, tone: "warn" },
     h("p", { class: "lead" }, own(told.text)),
     pairs([
+      told.change ? ["What would change it", own(told.change)] : null,
       told.position !== null && told.position !== undefined ? ["Before it", told.position ? count(told.position) : "none: it is the next"] : null,
       told.eta?.at ? ["Expected", [when(told.eta.at), range(told.eta)]] : null,
       told.holders?.length ? ["Held by", told.holders.slice(0, 5).map((holder, i) => [i ? ", " : "", h("a", { key: holder, href: to(["tasks", holder]) }, own(holder))])] : null,

@@ -35,6 +35,17 @@ def pid() -> int:
     return os.getpid()
 
 
+def short_pid() -> int:
+    """In a moment: others stand behind it meanwhile."""
+    time.sleep(0.002)
+    return os.getpid()
+
+
+async def shared_pid() -> int:
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
 def speak(word: str) -> None:
     print(word, "printed")
     print(word, "complained", file=sys.stderr)

@@ -59,6 +59,9 @@ class Kept:
     """The first slot that is not decided; None: it is paused."""
     last_slot: int | None = None
     last_task: str | None = None
+    """Of the last slot that ran."""
+    beside: list[str] = field(default_factory=list)
+    """Tasks that no slot on time may overlap: of the last slot that ran on time, and what a person ran since."""
     rows: list[tuple[int, str | None, str | None, bool]] = field(default_factory=list)
     """Of its ledger: slot, task, why not, whether a person asked for it."""
 
@@ -99,7 +102,7 @@ class Slots:
     def made(self, command: c.Fire, event: Event) -> TaskFacts:
         """The task of a slot, as apply fits it."""
         spec, task = self.kept[command.name].spec, command.task
-        if spec.overlap == "queue":
+        if spec.overlap == "queue" or (spec.catchup == "all" and spec.overlap in {"skip", "replace"}):
             of_task = msgspec.structs.replace(
                 task.spec, name=task.spec.name or command.name, limit=task.spec.limit or 1
             )
@@ -159,10 +162,20 @@ class Slots:
         else:
             self._in_turn(entry, kept, slot)
             self._in_time(entry, kept, slot, why)
-        self._reason(kept, slot, task, why)
+        made_up = not manual and kept.spec.catchup == "all" and entry.time_ms - slot > ON_TIME_MS
+        self._reason(kept, slot, task, why, made_up=made_up)
         if task is not None:
-            kept.last_task = task
+            self._ran(kept, task, manual=manual, made_up=made_up)
         kept.rows.append((slot, task, why, manual))
+
+    @staticmethod
+    def _ran(kept: Kept, task: str, *, manual: bool, made_up: bool) -> None:
+        if not manual:
+            kept.last_task = task
+        if manual:
+            kept.beside.append(task)
+        elif not made_up:
+            kept.beside = [task]
 
     def _by_hand(self, item: c.Item, name: str) -> None:
         if item.request is None or item.request in self._asked:
@@ -194,8 +207,8 @@ class Slots:
         elif kept.spec.catchup == "last" and after(kept.spec, slot) > entry.time_ms:
             raise Violation(f"{late}: it is missed, and nothing runs in its place")
 
-    def _reason(self, kept: Kept, slot: int, task: str | None, why: str | None) -> None:
-        busy = kept.last_task is not None and not self._facts(kept.last_task).finished
+    def _reason(self, kept: Kept, slot: int, task: str | None, why: str | None, *, made_up: bool) -> None:
+        beside = [] if made_up else [each for each in kept.beside if not self._facts(each).finished]
         if task is not None:
             self.ran += 1
             made = self._facts(task)
@@ -203,13 +216,11 @@ class Slots:
                 raise Violation(
                     f"slot {slot} of {kept.name} ran as {task}, which was made by {made.schedule}, {made.slot}"
                 )
-            if busy and kept.spec.overlap in {"skip", "replace"} and not made.by_hand:
-                raise Violation(
-                    f"slot {slot} of {kept.name} runs, overlap {kept.spec.overlap}, beside {kept.last_task}"
-                )
+            if beside and kept.spec.overlap in {"skip", "replace"} and not made.by_hand:
+                raise Violation(f"slot {slot} of {kept.name} runs, overlap {kept.spec.overlap}, beside {beside}")
             return
         self.skipped += 1
-        if why != MISSED and not (why == OVERLAP and kept.spec.overlap == "skip" and busy):
+        if why != MISSED and not (why == OVERLAP and kept.spec.overlap == "skip" and beside):
             raise Violation(f"slot {slot} of {kept.name} did not run: {why}")
 
     # --- tables ---------------------------------------------------------------------------------------------------------
