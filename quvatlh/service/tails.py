@@ -69,7 +69,7 @@ def of_text(text: str) -> bytes:
     """Of whoever tells only the end of what it wrote, as one text."""
     if not text:
         return b""
-    return msgspec.msgpack.encode((len(text.encode()), 0, _last(text, OUTPUT_TAIL_BYTES_MAX - _HEAD_BYTES), ""))
+    return msgspec.msgpack.encode((len(text.encode()), 0, _last(text, _ROOM_BYTES), ""))
 
 
 def unpack(data: bytes | None) -> Tails:
