@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.web.seen import Seen, expect
 
 SLEEP: Any = {"command": ["sleep", "60"]}
@@ -31,6 +33,20 @@ async def test_a_queue_is_made_changed_paused_and_deleted(seen: Seen) -> None:
     await seen.agree("Delete")
     await expect(page.get_by_role("heading", name="Queues", level=1)).to_be_visible()
     await seen.until("/v1/queues", lambda told: "fresh" not in {one["name"] for one in told["items"]})
+
+
+@pytest.mark.parametrize("name", ["night jobs", 'a "b" c', "back\\slash \\"])
+async def test_a_queue_of_any_name_leads_to_its_own_tasks(seen: Seen, name: str) -> None:
+    task = await seen.add(name="mine", queue=name, tags=NEVER, work=SLEEP)
+    await seen.add(name="jobs of another", queue="night", tags=NEVER, work=SLEEP)
+    page = await seen.at("#/queues")
+    await seen.row(name).first.locator("td").nth(1).get_by_role("link").click()
+    await expect(seen.row("mine")).to_be_visible()
+    await expect(seen.row("jobs of another")).to_have_count(0)
+    await page.get_by_role("link", name="pending").click()  # its state, taken out of the search: the rest is written anew
+    await expect(seen.row("mine")).to_be_visible()
+    await expect(seen.row("jobs of another")).to_have_count(0)
+    await seen.ask("/v1/tasks/delete", {"ids": [task]})
 
 
 async def test_a_wrong_rate_is_told_and_the_form_stays(seen: Seen) -> None:

@@ -4,6 +4,7 @@ import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, short, span, spanMs } from "../lib/format.js";
 import { ask, attempt, bar, button, card, confirm, empty, own, state, table, waiting, when } from "../lib/parts.js";
+import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { CLASS, QUEUE, changes, filled } from "../lib/settings.js";
 
@@ -28,7 +29,7 @@ export default function queues(page) {
 
 function columns(page, items) {
   const most = Math.max(1, ...items.map((queue) => queue.counts.pending));
-  const tasks = (queue, wanted) => to(["tasks"], { q: `queue:${queue.name} state:${wanted}` });
+  const tasks = (queue, wanted) => to(["tasks"], { q: write({ queue: queue.name, state: wanted }) });
   return [
     { head: "Queue", kind: "grow", cell: (queue) => [h("a", { class: "title", href: to(["queues", queue.name]) }, own(queue.name)), queue.paused ? [" ", state("paused")] : null] },
     { head: "Waiting", kind: "grow", cell: (queue) => h("a", { class: "quiet", href: tasks(queue, "pending") }, bar(queue.counts.pending, most, count(queue.counts.pending))) },

@@ -4,7 +4,7 @@ import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural, title, took, work } from "../lib/format.js";
 import { STATES, button, empty, own, state, table, waiting, when } from "../lib/parts.js";
-import { KEYS, match, parse, strangers, wordAt, write } from "../lib/query.js";
+import { KEYS, match, parse, quoted, strangers, wordAt, write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { VERBS, allowed, moveFailed, perform } from "../lib/verbs.js";
 
@@ -259,7 +259,7 @@ class Hints {
     if (known && Date.now() - known.at < 10_000) return known.items;
     try {
       const { groups } = await api.get(`/v1/tasks?group_by=${key}`);
-      const items = groups.filter((group) => group.value).map((group) => ({ insert: /\s/.test(group.value) ? `"${group.value}"` : group.value, about: plural(group.count, "task") }));
+      const items = groups.filter((group) => group.value).map((group) => ({ insert: quoted(group.value), about: plural(group.count, "task") }));
       this.known.set(key, { at: Date.now(), items });
       return items;
     } catch {
