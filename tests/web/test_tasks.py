@@ -94,6 +94,43 @@ async def test_pages_go_on_and_back_and_are_sorted(seen: Seen) -> None:
     await seen.press("Priority")
     await expect(seen.row("sorted-59")).to_be_visible()
     await expect(page).to_have_url(re.compile("sort=-priority"))
+    await page.get_by_role("link", name="Next page").click()
+    await expect(seen.row("sorted-00")).to_be_visible()
+    second = page.url
+    await page.goto("about:blank")
+    await page.goto(second)
+    await seen.press("Back")  # from a link of its own there is no other page to go back to
+    await expect(seen.row("sorted-59")).to_be_visible()
+    await seen.ask("/v1/tasks/delete", {"match": {"queue": "pages"}})
+
+
+async def test_what_is_selected_is_moved_as_what_it_is_wherever_it_is_listed_by_then(seen: Seen) -> None:
+    """Between workers, as what runs is: only what has failed is moved into another queue."""
+    runs = [await seen.add(id=f"rides-{n}", queue="rides", priority=9, work=SLEEP) for n in range(2)]
+    failed = await seen.add(id="rides-failed", queue="rides", priority=9, retry=ONCE, work=FAIL)
+    waiting = [{"queue": "rides", "tags": NEVER, "work": SLEEP} for _ in range(60)]
+    await seen.ask("/v1/events", {"event": "ADD", "tasks": waiting})
+    await seen.state(failed, "failed")
+    for task in runs:
+        await seen.state(task, "running")
+    page = await seen.at("#/tasks?q=queue%3Arides&sort=-priority")
+    for task in runs:
+        await page.get_by_role("checkbox", name=f"select {task}").check()
+    await page.get_by_role("link", name="Next page").click()
+    await expect(seen.row("rides-0")).to_have_count(0)
+    await seen.press("Move…")
+    await expect(seen.dialog.get_by_label("To")).to_be_visible()
+    await expect(seen.dialog.get_by_label("Queue")).to_have_count(0)
+    await seen.press("Cancel", seen.dialog)
+    await seen.at("#/tasks?q=queue%3Arides+state%3Arunning")
+    for task in runs:
+        await page.get_by_role("checkbox", name=f"select {task}").check()
+    await seen.ask("/v1/tasks/kill", {"ids": runs})
+    await expect(page.get_by_text("No task matches.")).to_be_visible()
+    await seen.press("Move…")
+    await expect(seen.dialog.get_by_label("Queue")).to_be_visible()
+    await seen.press("Cancel", seen.dialog)
+    await seen.ask("/v1/tasks/delete", {"match": {"queue": "rides"}})
 
 
 async def test_selected_tasks_are_deleted_and_the_others_are_not(seen: Seen) -> None:
