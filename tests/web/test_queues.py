@@ -193,3 +193,34 @@ async def test_a_queue_is_paused_and_resumed_on_its_own_page(seen: Seen) -> None
     await seen.press("Resume")
     await seen.until("/v1/queues/own", lambda told: not told["paused"])
     await expect(seen.page.locator(".headline")).to_contain_text("open")
+
+
+async def test_a_queue_that_takes_any_worker_says_before_that_it_will_name_those_that_there_are(seen: Seen) -> None:
+    """And then those of other patterns, and those it names already, stay as they are."""
+    await seen.tell("PATCH", "/v1/queues/any", {"workers": ["*"]})
+    page = await seen.at("#/queues/any")
+    await seen.press("Detach alpha")
+    await seen.notes("It is the last one")
+    await seen.tell("POST", "/v1/work/claim", {"worker": "beta", "queues": ["*"], "max": 1, "wait": "0s"})
+    takes, rests = page.get_by_label("Work for it"), page.get_by_label("Do not")
+    await expect(takes).to_contain_text("beta")
+    await seen.press("Detach alpha")
+    await expect(seen.dialog).to_contain_text("The queue takes workers by *")
+    await expect(seen.dialog).to_contain_text("will name those that there are now instead: beta")
+    await seen.press("Cancel", seen.dialog)
+    assert (await seen.ask("/v1/queues/any"))["workers"] == ["*"]
+    await seen.press("Detach alpha")
+    await seen.agree("Detach")
+    await expect(rests).to_contain_text("alpha")
+    await seen.until("/v1/queues/any", lambda told: told["workers"] == ["beta"])
+    await seen.press("Attach alpha")
+    await expect(takes).to_contain_text("alpha")
+    await seen.until("/v1/queues/any", lambda told: told["workers"] == ["beta", "alpha"])
+    await seen.press("Detach alpha")  # by its own name: nothing to say
+    await expect(rests).to_contain_text("alpha")
+    await seen.tell("PATCH", "/v1/queues/any", {"workers": ["al*", "b*", "gamma"]})
+    await expect(takes).to_contain_text("alpha")
+    await seen.press("Detach alpha")
+    await expect(seen.dialog).to_contain_text("The queue takes workers by al*")
+    await seen.agree("Detach")
+    await seen.until("/v1/queues/any", lambda told: told["workers"] == ["b*", "gamma"])
