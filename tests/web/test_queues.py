@@ -43,7 +43,9 @@ async def test_a_queue_of_any_name_leads_to_its_own_tasks(seen: Seen, name: str)
     await seen.row(name).first.locator("td").nth(1).get_by_role("link").click()
     await expect(seen.row("mine")).to_be_visible()
     await expect(seen.row("jobs of another")).to_have_count(0)
-    await page.get_by_role("link", name="pending").click()  # its state, taken out of the search: the rest is written anew
+    await page.get_by_role(
+        "link", name="pending"
+    ).click()  # its state, taken out of the search: the rest is written anew
     await expect(seen.row("mine")).to_be_visible()
     await expect(seen.row("jobs of another")).to_have_count(0)
     await seen.ask("/v1/tasks/delete", {"ids": [task]})

@@ -24,6 +24,25 @@ async def test_the_overview_says_how_it_is(seen: Seen) -> None:
     await expect(seen.page.get_by_label("Master and replicas").first).to_contain_text("master")
 
 
+async def test_the_deepest_of_very_many_queues_are_judged_and_it_is_said_that_others_were_not(seen: Seen) -> None:
+    await seen.tell("PATCH", "/v1/queues/zz-last", {"paused": True})
+    names = [f"many-{n:03}" for n in range(205)] + ["zz-last"] * 3
+    await seen.tell(
+        "POST",
+        "/v1/events",
+        {"event": "ADD", "tasks": [{"queue": each, "tags": ["never"], "work": SLEEP} for each in names]},
+    )
+    health = seen.page.get_by_label("Health")
+    await expect(health).to_contain_text("queue zz-last is paused, 3 tasks waiting.")
+    await expect(health).to_contain_text(re.compile(r"Judged are the \d+ queues in which most waits, of 2\d\d\."))
+    depths = seen.page.get_by_role("group", name="Queues by depth")
+    await expect(depths.get_by_role("row").nth(1)).to_contain_text("zz-last")
+    await expect(depths.get_by_role("row").nth(1).locator(".bar")).to_have_text("3")
+    await expect(depths.get_by_role("row").nth(2)).to_contain_text("many-000")
+    await seen.tell("POST", "/v1/events", {"event": "DELETE", "match": {"tag": "never"}})
+    await expect(health).not_to_contain_text("Judged are")
+
+
 async def test_a_task_that_no_worker_may_have_is_a_notice_and_leads_there(seen: Seen) -> None:
     """However long it waits: the cluster is well, and says what it lacks."""
     health = seen.page.get_by_label("Health")
