@@ -211,7 +211,7 @@ def queue_names(db: sqlite3.Connection, after: str, limit: int, patterns: Sequen
 def fuller_queues(
     db: sqlite3.Connection,
     states: Sequence[str],
-    after: tuple[int, str] | None,
+    after: tuple[int | None, str] | None,
     limit: int,
     patterns: Sequence[str] = ("*",),
 ) -> list[tuple[int, str]]:
@@ -224,7 +224,7 @@ def fuller_queues(
         f"SELECT coalesce(n, 0) AS n, name FROM queue LEFT JOIN ({counted}) ON a = name WHERE "  # noqa: S608 - text of our own
         f"(?2 IS NULL OR coalesce(n, 0) < ?2 OR (coalesce(n, 0) = ?2 AND name > ?3)) AND {where} ORDER BY 1 DESC, 2 LIMIT ?"
     )
-    n, name = (None, "") if after is None else after
+    n, name = after or (None, "")
     return db.execute(sql, (json_list(states), n, name, *values, limit)).fetchall()
 
 

@@ -181,11 +181,12 @@ def test_what_no_worker_may_have_is_a_notice_and_leaves_the_cluster_well() -> No
 
 
 def test_queues_that_were_not_judged_are_told_and_leave_the_cluster_well() -> None:
-    page = {"items": [frames.queue("deep", 8), frames.queue("less", 1)], "next": "more", "total": 300}
+    items = [frames.queue("deep", 8), frames.queue("less", 1)]
+    page = {"items": items, "next": "more", "total": 300}
     shown = [text_of(line) for line in health(frames.seen(queues=page, **frames.WELL), {}, frames.NOW_MS)]
     assert "All is well" in shown[0]
     assert shown[1:] == ["  ! judged are the 2 queues in which most waits, of 300"]
-    page["items"][-1] = frames.queue("empty", 0)
+    items[-1] = frames.queue("empty", 0)
     assert len(health(frames.seen(queues=page, **frames.WELL), {}, frames.NOW_MS)) == 1
 
 

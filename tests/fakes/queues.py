@@ -24,7 +24,8 @@ _DEPTH: Final[Mapping[QueueSort, Sequence[str]]] = {
 
 
 def _depth(record: Json, sort: QueueSort) -> int:
-    return -sum(record["counts"][state] for state in _DEPTH.get(sort, ()))
+    counts: dict[str, int] = record["counts"]
+    return -sum(counts[state] for state in _DEPTH.get(sort, ()))
 
 
 class FakeQueues:
