@@ -24,6 +24,21 @@ async def test_the_overview_says_how_it_is(seen: Seen) -> None:
     await expect(seen.page.get_by_label("Master and replicas").first).to_contain_text("master")
 
 
+async def test_clocks_that_are_behind_log_time_are_told(seen: Seen) -> None:
+    """Nothing becomes due until they have caught up."""
+    told = await seen.ask("/v1/cluster")
+    late = {**told, "clock": {**told["clock"], "behind": "90s"}}
+    await seen.page.route(re.compile("/v1/cluster$"), lambda route: route.fulfill(json=late))
+    health = seen.page.get_by_label("Health")
+    await seen.page.reload()
+    await expect(health).to_contain_text("It works, but look at this")
+    await expect(health).to_contain_text("the clocks are 1 m 30 s behind it: nothing becomes due")
+    await seen.at("#/cluster")
+    await expect(seen.page.get_by_label("The log", exact=True)).to_contain_text("1 m 30 s behind")
+    await seen.page.unroute_all(behavior="wait")
+    await expect(seen.page.get_by_label("The log", exact=True)).to_contain_text("goes on with the clocks")
+
+
 async def test_the_deepest_of_very_many_queues_are_judged_and_it_is_said_that_others_were_not(seen: Seen) -> None:
     await seen.tell("PATCH", "/v1/queues/zz-last", {"paused": True})
     names = [f"many-{n:03}" for n in range(205)] + ["zz-last"] * 3

@@ -67,6 +67,7 @@ function health(cluster, workers, page, by) {
   const down = workers.filter((worker) => worker.state === "lost");
   if (!cluster.master) wrong.push(["bad", "No master is known: nothing is added or started until one is elected."]);
   if (lost.length) wrong.push(["bad", [`${plural(lost.length, "node")} out of touch: `, names(lost)]]);
+  if (cluster.clock && cluster.clock.behind !== "0s") wrong.push(["warn", `Log time stands still, the clocks are ${span(spanMs(cluster.clock.behind))} behind it: nothing becomes due.`]);
   if (full.length) wrong.push(["bad", ["No room on the disk of ", names(full), ": no task is taken there."]]);
   if (!up.length) wrong.push(["bad", workers.length ? "No worker is up: nothing starts." : "There is no worker yet: nothing starts."]);
   else if (down.length) wrong.push(["warn", [`${plural(down.length, "worker")} lost: `, names(down)]]);
