@@ -213,6 +213,38 @@ async def test_a_waiting_task_says_why_and_is_changed_so_that_it_runs(seen: Seen
     await expect(why).to_have_count(0)
 
 
+async def test_all_that_can_be_changed_of_a_task_can_be_set_and_taken_away(seen: Seen) -> None:
+    task = await seen.add(id="remade", tags=NEVER, work=SLEEP)
+    await opened(seen, task)
+    given = {
+        "Queue": "made",
+        "Priority": "-3",
+        "Tags": "gpu zone=us-*",
+        "Not before": "2040-01-31T08:00:00Z",
+        "Expires": "2041-01-31T08:00:00Z",
+        "Limit": "7",
+        "Kept when it is over": "12h",
+    }
+    await seen.press("Change…")
+    for label, value in given.items():
+        await seen.dialog.get_by_label(label, exact=True).fill(value)
+    await seen.agree("Change")
+    told = await seen.ask(f"/v1/tasks/{task}")
+    assert (told["queue"], told["priority"], told["tags"]) == ("made", -3, ["gpu", "zone=us-*"])
+    assert (told["state"], told["at"]) == ("scheduled", "2040-01-31T08:00:00.000Z")
+    assert (told["expires"], told["limit"], told["keep"]) == ("2041-01-31T08:00:00.000Z", 7, "12h")
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Tags", exact=True).fill("not this")
+    for label in ("For any worker", "At once, whatever", "Never expires", "However many", "Kept as long as others"):
+        await seen.dialog.get_by_label(label).check()
+    await expect(seen.dialog.get_by_label("Tags", exact=True)).to_have_count(0)
+    await seen.agree("Change")
+    told = await seen.state(task, "running")
+    assert (told["tags"], told["expires"], told["limit"], told["keep"]) == ([], None, None, None)
+    assert (told["queue"], told["priority"]) == ("made", -3)
+    await seen.ask("/v1/tasks/delete", {"ids": [task]})
+
+
 async def test_a_wrong_change_is_told_beside_its_field_and_the_form_stays(seen: Seen) -> None:
     task = await seen.add(id="wrong", tags=NEVER, work=SLEEP)
     await opened(seen, task)
