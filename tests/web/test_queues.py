@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -33,6 +34,69 @@ async def test_a_queue_is_made_changed_paused_and_deleted(seen: Seen) -> None:
     await seen.agree("Delete")
     await expect(page.get_by_role("heading", name="Queues", level=1)).to_be_visible()
     await seen.until("/v1/queues", lambda told: "fresh" not in {one["name"] for one in told["items"]})
+
+
+async def test_every_setting_of_a_queue_is_made_shown_and_taken_away(seen: Seen) -> None:
+    page = await seen.at("#/queues")
+    given = {
+        "Name": "whole",
+        "Weight": "3",
+        "Limit": "9",
+        "Limit of each key": "4",
+        "Limit of each worker": "5",
+        "Rate": "100/m",
+        "Burst": "7",
+        "Lease": "30s",
+        "Workers": "al* beta",
+        "Unique": "unfinished a key",
+        "Retry": '{"attempts": 5, "backoff": ["1s", "1m"], "permanent_exit_codes": [75]}',
+        "Weights of keys": "acme corp = 3\na=b = 2",
+        "Kept when over": "12h 500",
+        "Kept when failed": "7d",
+    }
+    await seen.press("New queue")
+    for label, value in given.items():
+        await seen.dialog.get_by_label(label, exact=True).fill(value)
+    await seen.dialog.get_by_label("Discipline").select_option("sfq")
+    await seen.agree("Make")
+    told = await seen.ask("/v1/queues/whole")
+    assert (told["discipline"], told["weight"], told["limit"]) == ("sfq", 3, 9)
+    assert (told["limit_per_key"], told["limit_per_worker"], told["rate"], told["burst"]) == (4, 5, "100/m", 7)
+    assert (told["lease"], told["workers"]) == ("30s", ["al*", "beta"])
+    assert told["unique"] == {"while": "unfinished", "key": "a key"}
+    retry = told["retry"]
+    assert (retry["attempts"], retry["backoff"], retry["permanent_exit_codes"]) == (5, ["1s", "1m"], [75])
+    assert told["key_weights"] == {"acme corp": 3, "a=b": 2}
+    assert (told["keep"], told["keep_failed"]["age"]) == ({"age": "12h", "count": 500}, "7d")
+    await page.get_by_role("link", name="whole").click()
+    card = page.get_by_label("How it is set", exact=True)
+    for words in ("sfq", "100/m", "unfinished a key", '"attempts":5', "acme corp = 3", "12h 500"):
+        await expect(card).to_contain_text(words)
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Retry").fill("often")
+    await seen.press("Change", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_contain_text("Retry is no JSON")
+    for label in list(given)[2:]:
+        await seen.dialog.get_by_label(label, exact=True).fill("")
+    await seen.agree("Change")
+    left = await seen.ask("/v1/queues/whole")
+    await seen.tell("PUT", "/v1/queues/plain", {"discipline": "sfq", "weight": 3})
+    plain = await seen.ask("/v1/queues/plain")
+    assert {**left, "name": "", "rates": {}} == {**plain, "name": "", "rates": {}}
+
+
+async def test_a_plugin_that_a_node_has_can_be_chosen(seen: Seen) -> None:
+    workers = await seen.ask("/v1/workers")
+    workers["items"][0]["facts"]["disciplines"] = {"lottery": "1.0"}
+    await seen.page.route(re.compile("/v1/workers$"), lambda route: route.fulfill(json=workers))
+    await seen.at("#/queues")
+    await seen.press("New queue")
+    await seen.dialog.get_by_label("Name").fill("drawn")
+    await seen.dialog.get_by_label("Discipline").select_option("lottery")
+    await seen.press("Make", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_contain_text("unknown discipline")
+    await seen.press("Cancel", seen.dialog)
+    await seen.page.unroute_all(behavior="wait")
 
 
 @pytest.mark.parametrize("name", ["night jobs", 'a "b" c', "back\\slash \\"])

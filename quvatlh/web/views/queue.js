@@ -7,12 +7,8 @@ import { matches } from "../lib/globs.js";
 import { ask, attempt, bar, button, card, confirm, note, own, pairs, stat, state, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { go, to } from "../lib/router.js";
+import { QUEUE, said } from "../lib/settings.js";
 import { editQueue, pause } from "./queues.js";
-
-const SETTINGS = [
-  ["discipline", "Discipline"], ["weight", "Weight"], ["limit", "Limit"], ["limit_per_key", "Limit of each key"], ["limit_per_worker", "Limit of each worker"],
-  ["rate", "Rate"], ["burst", "Burst"], ["class", "Class"], ["lease", "Lease"],
-];
 
 /** So many that wait are counted by key as they change: some milliseconds of the node. More only when a person asks. */
 const COUNTED_MAX = 10_000;
@@ -91,9 +87,7 @@ export default function queue(page) {
       h("div", { class: "grid two" },
         shares(running.data?.groups ?? [], pending?.data?.groups, name, byKey()),
         card("How it is set", {},
-          pairs([...SETTINGS.filter(([key]) => data[key] !== null).map(([key, label]) => [label, own(String(data[key]))]),
-            ["Workers", data.workers.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
-            ["Kept", `${data.keep.age ?? data.keep}, failed ${data.keep_failed.age ?? data.keep_failed}`]]))),
+          pairs(said(QUEUE, data).map(([label, words]) => [label, label === "Workers" ? data.workers.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) : own(words)])))),
       attached(page, data, workers),
     ];
   }
