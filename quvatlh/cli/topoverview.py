@@ -100,7 +100,10 @@ def _wrong(seen: Seen, now_ms: int) -> Iterator[tuple[str, str]]:
             yield "red", "no worker is up: nothing starts"
         elif lost := [worker["name"] for worker in workers if worker["state"] == "lost"]:
             yield "yellow", f"{count(len(lost), 'worker')} lost: {', '.join(lost)}"
-    page = seen.get("queues") or {}
+    yield from _wrong_among(seen.get("queues") or {}, now_ms)
+
+
+def _wrong_among(page: Json, now_ms: int) -> Iterator[tuple[str, str]]:
     for queue in page.get("items", ()):
         yield from _wrong_with(queue, now_ms)
     if page.get("next") and page["items"][-1]["counts"]["pending"]:
