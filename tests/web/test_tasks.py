@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.web.seen import Seen, expect
+from tests.web.test_races import Held
 
 SLEEP: Any = {"command": ["sleep", "60"]}
 FAIL: Any = {"shell": "echo no luck >&2; exit 3"}
@@ -280,7 +281,14 @@ async def test_pause_holds_the_page_still_and_says_how_old_it_is(seen: Seen) -> 
     await expect(seen.row("unseen")).to_have_count(0)
     await seen.press("Go on")
     await expect(seen.row("unseen")).to_be_visible()
-    await expect(seen.page.get_by_text("live", exact=True)).to_be_visible()
+    age = seen.page.get_by_text(re.compile(r"^live, \d+ s$"))
+    await expect(age).to_be_visible()
+    assert await age.evaluate("(e) => e.closest('[role=status], [aria-live]') === null")
+    async with Held(seen, "/v1/tasks"):  # what changed and is not read yet grows old, and that is what is told
+        await seen.add(name="late", queue="still", tags=NEVER, work=SLEEP)
+        await expect(seen.page.get_by_text(re.compile(r"^live, ([3-9]|\d\d) s$"))).to_be_visible()
+    await expect(seen.row("late")).to_be_visible()
+    await expect(seen.page.get_by_text(re.compile(r"^live, [0-2] s$"))).to_be_visible()
 
 
 async def test_selected_tasks_are_killed_begun_anew_and_moved(seen: Seen) -> None:
