@@ -146,6 +146,13 @@ async def test_a_node_that_is_lost_is_removed_by_a_click(tmp_path: Path) -> None
         await gone.kill()
         await page.goto(f"http://{master.place.client}/#/cluster")
         await expect(page.get_by_role("row").filter(has_text=gone.name).first).to_contain_text("lost")
+        behind = page.get_by_role("row").filter(has_text=others[1].name).first.get_by_role("cell").nth(2)
+        await expect(behind).to_have_text("0")
+        await asyncio.to_thread(
+            asked, master, "/v1/events", {"event": "ADD", "tasks": [{"work": {"command": ["true"]}}]}
+        )
+        behind = page.get_by_role("row").filter(has_text=gone.name).first.get_by_role("cell").nth(2)
+        await expect(behind).to_have_text(re.compile(r"^[1-9]\d*$"))
         await page.get_by_role("button", name=f"Remove {gone.name}").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("button", name="Remove", exact=True).click()

@@ -176,12 +176,20 @@ async def test_classes_are_made_changed_and_deleted(seen: Seen) -> None:
     await seen.dialog.get_by_label("Name").fill("paying")
     await seen.dialog.get_by_label("Rate").fill("3")
     await seen.dialog.get_by_label("Ceiling").fill("4")
+    await seen.dialog.get_by_label("Burst").fill("6")
+    await seen.dialog.get_by_label("Priority").fill("-2")
+    await seen.dialog.get_by_label("Counts").select_option("starts")
     await seen.agree("Make")
     await expect(seen.row("paying")).to_contain_text("3")
+    told = await seen.ask("/v1/classes/paying")
+    assert (told["burst"], told["priority"], told["of"]) == (6, -2, "starts")
     await seen.press("Change class paying")
     await seen.dialog.get_by_label("Rate").fill("2.5")
+    await seen.dialog.get_by_label("Burst").fill("")
+    await seen.dialog.get_by_label("Priority").fill("1")
     await seen.agree("Change")
-    assert (await seen.ask("/v1/classes/paying"))["rate"] == 2.5
+    told = await seen.ask("/v1/classes/paying")
+    assert (told["rate"], told["burst"], told["priority"]) == (2.5, 1, 1)
     await seen.press("Delete class paying")
     await seen.agree("Delete")
     await expect(seen.row("paying")).to_have_count(0)
@@ -191,7 +199,14 @@ async def test_shares_of_keys_are_shown(seen: Seen) -> None:
     for key in ("one", "one", "two"):
         await seen.add(queue="shared", key=key, tags=NEVER, work=SLEEP)
     page = await seen.at("#/queues/shared")
-    await expect(page.get_by_label("Shares by key")).to_contain_text("0 running, 2 waiting")
+    shares = page.get_by_label("Shares by key")
+    await expect(shares).to_contain_text("0 running, 2 waiting")
+    runs = [await seen.add(queue="shared", key=key, slots=0, work=SLEEP) for key in ("one", "two", "two", "two")]
+    for key, share in (("one", "25 %"), ("two", "75 %")):
+        row = shares.get_by_role("listitem").filter(has=page.get_by_role("link", name=key))
+        await expect(row.locator(".bar")).to_have_text(share)
+        assert await row.locator(".fill").evaluate("(e) => e.style.width") == share.replace(" ", "")
+    await seen.ask("/v1/tasks/delete", {"ids": runs})
 
 
 async def test_a_tree_of_classes_is_made_hung_with_queues_and_shows_what_is_used(seen: Seen) -> None:

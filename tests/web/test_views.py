@@ -97,8 +97,11 @@ async def test_failed_tasks_are_retried_by_the_group(seen: Seen) -> None:
 
 
 async def test_a_worker_is_drained_undrained_and_changed(seen: Seen) -> None:
-    task = await seen.add(name="occupies", work=SLEEP)
+    task = await seen.add(name="occupies", slots=3, work=SLEEP)
     await seen.state(task, "running")
+    load = seen.page.get_by_role("group", name="Workers by load").get_by_role("row").filter(has_text="alpha")
+    await expect(load.locator(".bar")).to_have_text("3 of 4")
+    assert await load.locator(".fill").evaluate("(e) => e.style.width") == "75%"
     page = await seen.at("#/workers")
     await page.get_by_role("link", name="alpha").click()
     await expect(page.get_by_label("Runs now", exact=True)).to_contain_text("occupies")
@@ -195,6 +198,12 @@ async def test_very_many_that_wait_are_counted_by_key_when_a_person_asks(seen: S
 
 async def test_the_cluster_tells_its_tokens_and_makes_a_link(seen: Seen) -> None:
     page = await seen.at("#/cluster")
+    term = (await seen.ask("/v1/cluster"))["term"]
+    await expect(page.get_by_label("The log", exact=True)).to_contain_text(f"Term{term}Last entry here")
+    cells = page.get_by_role("group", name="Nodes").get_by_role("row").nth(1).get_by_role("cell")
+    await expect(cells.nth(1)).to_have_text("master")
+    await expect(cells.nth(2)).to_have_text("–")  # who leads is behind nobody
+    await expect(cells.nth(3)).to_have_text(str(term))
     await expect(page.get_by_label("Tokens").first).to_contain_text("admin-alpha")
     await seen.press("Make a link")
     link = await seen.dialog.locator("code").inner_text()
