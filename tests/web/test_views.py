@@ -202,7 +202,7 @@ async def test_the_cluster_tells_its_tokens_and_makes_a_link(seen: Seen) -> None
     await expect(page.get_by_label("The log", exact=True)).to_contain_text(f"Term{term}Last entry here")
     cells = page.get_by_role("group", name="Nodes").get_by_role("row").nth(1).get_by_role("cell")
     await expect(cells.nth(1)).to_have_text("master")
-    await expect(cells.nth(2)).to_have_text("–")  # who leads is behind nobody
+    await expect(cells.nth(2)).to_have_text("\u2013")  # who leads is behind nobody
     await expect(cells.nth(3)).to_have_text(str(term))
     await expect(page.get_by_label("Tokens").first).to_contain_text("admin-alpha")
     await seen.press("Make a link")
