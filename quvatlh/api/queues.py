@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from aiohttp import web
 
@@ -32,12 +32,12 @@ from quvatlh.api.checks import (
 )
 from quvatlh.api.exchange import Exchange
 from quvatlh.api.formats import DURATION_PATTERN, duration_ms, duration_text
-from quvatlh.api.params import CURSOR, LIMIT, LIMIT_DEFAULT
+from quvatlh.api.params import CURSOR, LIMIT, LIMIT_DEFAULT, Param
 from quvatlh.api.tasks import COUNT_MAX, LEASE, RETRY, UNIQUE
 from quvatlh.core.limits import DAY_MS, INTEGER_MAX, SECOND_MS
 from quvatlh.core.model import WAITING, HtbClass, Keep, QueueSettings
 from quvatlh.service.pool import Bulk, Json, Rejected
-from quvatlh.service.queueing import PURGED
+from quvatlh.service.queueing import PURGED, QueueSort
 
 NAME: Final = named()
 WEIGHT_MAX: Final = 1_000_000
@@ -222,7 +222,11 @@ PATCH_CLASS: Final = _patching(CLASS_FIELDS, _CLASS_DEFAULTS)
 PURGE: Final = object_of({"states": Field(list_of(choice(*PURGED), len(PURGED), items_min=1))})
 SLICE: Final = 50
 """Queues shown between two turns of the loop."""
-PAGE_PARAMS: Final = {"limit": LIMIT, "cursor": CURSOR}
+PAGE_PARAMS: Final = {
+    "sort": Param(choice(*get_args(QueueSort)), about="by name, or those with most such tasks first"),
+    "limit": LIMIT,
+    "cursor": CURSOR,
+}
 
 
 # --- how they look ---
@@ -270,7 +274,7 @@ def _number(milli: int) -> float:
 async def get_queues(exchange: Exchange) -> web.StreamResponse:
     query = exchange.query
     limit = query.get("limit", LIMIT_DEFAULT)
-    page = await exchange.pool.queueing.queues(exchange.call(), limit, query.get("cursor"))
+    page = await exchange.pool.queueing.queues(exchange.call(), limit, query.get("cursor"), query.get("sort", "name"))
     items: list[Json] = []
     for one in page.items:
         items.append(queue_shape(one))

@@ -42,7 +42,7 @@ def _route(method: str, path: str, handler: Handler, about: str, answer: str, **
 
 
 QUEUES: Final[Sequence[Route]] = (
-    _route("GET", "/v1/queues", queues.get_queues, "Queues by name", "Queues", params=queues.PAGE_PARAMS),
+    _route("GET", "/v1/queues", queues.get_queues, "Queues, sorted", "Queues", params=queues.PAGE_PARAMS),
     _route("GET", "/v1/queues/{name}", queues.get_queue, "One queue", "Queue"),
     _route(
         "PUT",

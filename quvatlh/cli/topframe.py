@@ -129,7 +129,7 @@ def _queues(seen: Seen, state: State) -> list[Json]:
     def order(queue: Json) -> tuple[int, str]:
         return -sum(queue["counts"][each] for each in most), queue["name"]
 
-    return sorted((seen.get("queues") or {}).get("items", ()), key=order)
+    return sorted((seen.get("listed") or {}).get("items", ()), key=order)
 
 
 def _queue_list(seen: Seen, state: State, columns: int, rows: int, now_ms: int) -> list[Line]:
@@ -141,8 +141,8 @@ def _queue_list(seen: Seen, state: State, columns: int, rows: int, now_ms: int) 
     cells = [[str(cell) for cell in queue_row(queue, now_ms)] for queue in items]
     for row, queue in zip(cells, items, strict=True):
         row[0] += " (paused)" if queue["paused"] else ""
-    more = (seen.get("queues") or {}).get("next") is not None
-    empty = "A queue is made by the first task that names it." if seen.get("queues") else "asking ..."
+    more = (seen.get("listed") or {}).get("next") is not None
+    empty = "A queue is made by the first task that names it." if seen.get("listed") else "asking ..."
     return _list(heads, cells, row_keys(seen, state), state, columns, rows, empty, more=more)
 
 

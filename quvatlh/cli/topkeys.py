@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 VIEWS: Final = ("overview", "queues", "tasks", "workers")
 LETTERS: Final = {"1": "overview", "2": "queues", "3": "tasks", "4": "workers"} | {
@@ -79,7 +79,7 @@ class State:
     @property
     def question(self) -> tuple[object, ...]:
         """What is asked for: an answer to another one is thrown away."""
-        return self.view, self.opened, self.filter, self.sort if self.view == "tasks" else ""
+        return self.view, self.opened, self.filter, self.sort if self.view in {"tasks", "queues"} else ""
 
 
 def place(state: State, keys: Sequence[str]) -> int:
@@ -163,6 +163,18 @@ def _back(state: State, *, is_quit: bool) -> State:
 
 def _without(state: State, view: str) -> dict[str, tuple[str, int]]:
     return {each: mark for each, mark in state.marks.items() if each != view}
+
+
+def queues_sort(state: State) -> Literal["name", "-pending", "-running", "-failed"]:
+    """What the order asks of GET /v1/queues."""
+    match state.sorts.get("queues"):
+        case "name":
+            return "name"
+        case "running":
+            return "-running"
+        case "failed":
+            return "-failed"
+    return "-pending"
 
 
 def tasks_query(state: State) -> dict[str, str]:

@@ -100,8 +100,15 @@ def _wrong(seen: Seen, now_ms: int) -> Iterator[tuple[str, str]]:
             yield "red", "no worker is up: nothing starts"
         elif lost := [worker["name"] for worker in workers if worker["state"] == "lost"]:
             yield "yellow", f"{count(len(lost), 'worker')} lost: {', '.join(lost)}"
-    for queue in (seen.get("queues") or {}).get("items", ()):
+    yield from _wrong_among(seen.get("queues") or {}, now_ms)
+
+
+def _wrong_among(page: Json, now_ms: int) -> Iterator[tuple[str, str]]:
+    for queue in page.get("items", ()):
         yield from _wrong_with(queue, now_ms)
+    if page.get("next") and page["items"][-1]["counts"]["pending"]:
+        judged = count(len(page["items"]), "queue")
+        yield NOTICE, f"judged are the {judged} in which most waits, of {page['total']:,}"
 
 
 def _wrong_with(queue: Json, now_ms: int) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from quvatlh.cli.topkeys import State, tasks_query
+from quvatlh.cli.topkeys import State, queues_sort, tasks_query
 from quvatlh.client import Client, Problem, Rejected
 
 TICK_S: Final = 0.25
@@ -65,6 +65,10 @@ async def _opened(client: Client, state: State) -> Json:
     return {"task": task, "explain": await client.explain(name) if waits else None}
 
 
+async def _listed(client: Client, state: State) -> Json:
+    return await client.queues(sort=queues_sort(state), limit=LIST_MAX)
+
+
 async def _history(client: Client, _: State) -> Json | None:
     """Of the whole cluster, and so not for a token of a part of it: that one sees no charts."""
     try:
@@ -89,7 +93,8 @@ SOURCES: Final = (
     ),
     _source("history", _history, "overview workers", "task", slow_s=2.0),
     _source("states", lambda client, _: client.tasks(group_by="state"), "overview", "task"),
-    _source("queues", lambda client, _: client.queues(limit=LIST_MAX), "overview queues", "task queue"),
+    _source("queues", lambda client, _: client.queues(sort="-pending", limit=LIST_MAX), "overview", "task queue"),
+    _source("listed", _listed, "queues", "task queue"),
     _source("workers", lambda client, _: client.workers(), "overview workers", "task worker master"),
     _source(
         "failures",
@@ -102,7 +107,7 @@ SOURCES: Final = (
     ),
     _source("opened", _opened, "opened", "task queue worker", slow_s=0.5, every_s=2.0),
 )
-OF_QUESTION: Final = frozenset({"tasks", "opened"})
+OF_QUESTION: Final = frozenset({"tasks", "listed", "opened"})
 """Their answers hang on what the person chose."""
 
 

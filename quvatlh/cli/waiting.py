@@ -1,7 +1,8 @@
 """Waiting for the end of tasks: many at once, each by long questions to whichever node answers.
 
 An attempt that failed is told on standard error as soon as a question finds it, terminal or not: a task that is tried
-again for hours must not look like one that works, neither to a person nor in the mail of cron.
+again for hours must not look like one that works, neither to a person nor in the mail of cron. Where a
+terminal watches, the bar of one task is what it says of its progress itself, and that of many how many have finished.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from quvatlh.cli.printing import between, plain, plain_lines, print_json, say, styled
-from quvatlh.cli.progress import progress
+from quvatlh.cli.progress import Tell, progress, told_by_itself
 from quvatlh.cli.session import Session
 from quvatlh.cli.status import ExitStatus
 from quvatlh.client import Client
 
 WAIT_S = 2.0
 """Of one question: an attempt that failed is told that late."""
+WATCHED_S = 0.5
+"""Of one about a task whose progress a person watches."""
 AT_ONCE = 64
 """Questions at once: all tasks must finish anyway, so that the others lose nothing by waiting their turn."""
 FINISHED = frozenset({"succeeded", "failed", "deleted"})
@@ -47,6 +50,9 @@ def until_finished(
             report(finished, len(ids))
             return task
 
+        if len(ids) == 1:
+            with told_by_itself("waiting", session.around) as tell:
+                return [await _await_one(session, client, ids[0], deadline, tell)]
         with progress("waiting", session.around) as report:
             report(0, len(ids))
             return await asyncio.gather(*map(one, ids))
@@ -61,18 +67,30 @@ def is_finished(task: Json) -> bool:
     return task["state"] in FINISHED or (task.get("kind") == "service" and task["state"] == "running")
 
 
-async def _await_one(session: Session, client: Client, task_id: str, deadline: float | None) -> Json:
+async def _await_one(
+    session: Session, client: Client, task_id: str, deadline: float | None, tell: Tell | None = None
+) -> Json:
+    """`tell`: what the task says of itself, as often as somebody sees it."""
     loop = asyncio.get_running_loop()
+    wait_s = WATCHED_S if tell is not None and session.around.bars else WAIT_S
     told = 0
     while True:
-        left_s = WAIT_S if deadline is None else deadline - loop.time()
-        task = await client.task(task_id, wait_s=max(min(left_s, WAIT_S), 0.0))
+        left_s = wait_s if deadline is None else deadline - loop.time()
+        task = await client.task(task_id, wait_s=max(min(left_s, wait_s), 0.0))
         if is_finished(task) or left_s <= 0:
             return task
+        if tell is not None:
+            tell(*_progress_of(task))
         if not session.as_json:
             for action in _failed_since(task, told):
                 told = action["attempt"]
                 _tell_attempt(task, action)
+
+
+def _progress_of(task: Json) -> tuple[float | None, str]:
+    """Of its last attempt."""
+    said = (task.get("actions") or [{}])[-1].get("progress") or {}
+    return said.get("percent"), said.get("text") or ""
 
 
 def _failed_since(task: Json, told: int) -> Iterator[Json]:

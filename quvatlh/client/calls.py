@@ -181,9 +181,18 @@ class Client:
 
     # --- queues ---
 
-    async def queues(self, *, limit: int | None = None, cursor: str | None = None) -> Json:
-        """One page by name: `{items, next, total}`; a queue is its settings and `{counts, oldest_pending_at, rates}`."""
-        return await self._read("/v1/queues", {"limit": limit, "cursor": cursor})
+    async def queues(
+        self,
+        *,
+        sort: Literal["name", "-pending", "-running", "-failed"] = "name",
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Json:
+        """One page, by name or those with most such tasks first: `{items, next, total}`; a queue is its settings and
+        `{counts, oldest_pending_at, rates}`."""
+        return await self._read(
+            "/v1/queues", {"sort": None if sort == "name" else sort, "limit": limit, "cursor": cursor}
+        )
 
     async def queue(self, name: str) -> Json:
         return await self._read(_path("/v1/queues", name), {})

@@ -236,6 +236,26 @@ def queue_names(db: sqlite3.Connection, after: str, limit: int, patterns: Sequen
     return [row[0] for row in db.execute(sql, (after, *values, limit))]
 
 
+def fuller_queues(
+    db: sqlite3.Connection,
+    states: Sequence[str],
+    after: tuple[int | None, str] | None,
+    limit: int,
+    patterns: Sequence[str] = ("*",),
+) -> list[tuple[int, str]]:
+    """Some of a list, those with most tasks of these states first: how many, and the name."""
+    where, values = of_column("name", patterns)
+    counted = (
+        "SELECT a, sum(n) AS n FROM tally WHERE scope = 'state' AND b IN (SELECT value FROM json_each(?1)) GROUP BY a"
+    )
+    sql = (
+        f"SELECT coalesce(n, 0) AS n, name FROM queue LEFT JOIN ({counted}) ON a = name WHERE "  # noqa: S608 - text of our own
+        f"(?2 IS NULL OR coalesce(n, 0) < ?2 OR (coalesce(n, 0) = ?2 AND name > ?3)) AND {where} ORDER BY 1 DESC, 2 LIMIT ?"
+    )
+    n, name = after or (None, "")
+    return db.execute(sql, (json_list(states), n, name, *values, limit)).fetchall()
+
+
 def count_queues(db: sqlite3.Connection, patterns: Sequence[str] = ("*",)) -> int:
     where, values = of_column("name", patterns)
     return int(db.execute(f"SELECT count(*) FROM queue WHERE {where}", values).fetchone()[0])  # noqa: S608 - text of our own

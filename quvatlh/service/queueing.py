@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from quvatlh.core.model import FINISHED, WAITING, TaskState
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page
@@ -11,10 +11,13 @@ from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page
 PURGED: Final[tuple[TaskState, ...]] = (*WAITING, *FINISHED)
 """What can be purged: what runs is stopped by a verb on tasks."""
 
+QueueSort = Literal["name", "-pending", "-running", "-failed"]
+"""By name, or those with most such tasks first; what is claimed counts as running."""
+
 
 class Queueing(Protocol):
-    async def queues(self, call: Call, limit: int, cursor: str | None) -> Page:
-        """By name: settings as `core.model.QueueSettings` has them, with all defaults (`rate: {count, per_ms}`, `keep:
+    async def queues(self, call: Call, limit: int, cursor: str | None, sort: QueueSort = "name") -> Page:
+        """Sorted: settings as `core.model.QueueSettings` has them, with all defaults (`rate: {count, per_ms}`, `keep:
         {age_ms, count}`), and `{name, counts, oldest_pending_at_ms, oldest_placeable_at_ms, unplaceable: {count, at_least,
         lacks: [{what, value, count}]} or None, rates: {in, out, failed, retried, span_ms, wait, run}}`,
         a second, `wait` and `run` being `{p50_ms, p95_ms, p99_ms}` or None."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from quvatlh.ports import Clock
 from quvatlh.service import asks
 from quvatlh.service.answers import shown
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected, Unavailable
+from quvatlh.service.queueing import QueueSort
 from quvatlh.service.reads import Reads
 from quvatlh.service.state import State
 from quvatlh.service.traffic import QUANTILES, Rates, Traffic
@@ -29,6 +31,11 @@ from quvatlh.service.writes import Writes
 LIST_S: Final = 0.035
 """A page of queues whose reading takes longer ends early, with a cursor."""
 COUNTED: Final[tuple[TaskState, ...]] = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
+_BY: Final[Mapping[QueueSort, tuple[TaskState, ...]]] = {
+    "-pending": ("pending",),
+    "-running": ("claimed", "running"),
+    "-failed": ("failed",),
+}
 SLICE: Final = 50
 """Queues made ready to be told between two turns of the loop: some milliseconds."""
 NUMBERED_MAX: Final = 100
@@ -37,6 +44,9 @@ OTHERS: Final = "/others"
 """The label of all others: no queue's name holds a slash."""
 T = TypeVar("T")
 _Told = tuple[QueueView, Waits]
+_COUNTED_PLACE: Final = re.compile(r"([0-9]{1,16})\n(.+)", re.ASCII)
+_Place = tuple[int | None, str]
+"""In a list: by how many, unless it is by name alone."""
 
 
 class Queues:
@@ -57,27 +67,30 @@ class Queues:
 
     # --- queues ---
 
-    async def queues(self, call: Call, limit: int, cursor: str | None) -> Page:
-        after = "" if cursor is None else _name_of(cursor)
+    async def queues(self, call: Call, limit: int, cursor: str | None, sort: QueueSort = "name") -> Page:
+        after = None if cursor is None else _place_of(cursor)
+        if after is not None and (after[0] is None) != (sort == "name"):
+            raise _no_cursor()
         now_ms, patterns = self._now_ms(), call.principal.queues
 
-        def query(db: sqlite3.Connection) -> tuple[list[_Told], int, bool]:
-            ends = self._clock.boot() + LIST_S
+        def query(db: sqlite3.Connection) -> tuple[list[_Told], int, _Place | None]:
             found: list[_Told] = []
-            names, workers = queries.queue_names(db, after, limit + 1, patterns), queries.workers(db)
-            for name in names[:limit]:
+            places, workers = _places(db, sort, after, limit + 1, patterns), queries.workers(db)
+            ends = self._clock.boot() + LIST_S
+            for _, name in places[:limit]:
                 found += self._look(db, name, workers, now_ms)
                 if self._clock.boot() > ends:
                     break
-            return found, queries.count_queues(db, patterns), len(found) < len(names)
+            last = places[len(found) - 1] if 0 < len(found) < len(places) else None
+            return found, queries.count_queues(db, patterns), last
 
-        views, total, more = await self._reads.read(call, query)
+        views, total, last = await self._reads.read(call, query)
         items: list[Json] = []
         for view, waits in views:
             items.append(self._record(view, waits))
             if len(items) % SLICE == 0:
                 await asyncio.sleep(0)
-        return Page(items, _cursor_of(views[-1][0].name) if more else None, total)
+        return Page(items, None if last is None else _cursor_of(last), total)
 
     async def queue(self, call: Call, name: str) -> Json:
         now_ms = self._now_ms()
@@ -211,13 +224,28 @@ def _convert(given: Json, kind: type[T]) -> T:
         raise Rejected("invalid", f"cannot be set so: {error}", [FieldError("", str(error))]) from error
 
 
-def _cursor_of(name: str) -> str:
-    """Safe in an address, as all cursors are."""
-    return name.encode().hex()
+def _places(
+    db: sqlite3.Connection, sort: QueueSort, after: _Place | None, limit: int, patterns: Sequence[str]
+) -> Sequence[_Place]:
+    if sort == "name":
+        return [(None, name) for name in queries.queue_names(db, after[1] if after else "", limit, patterns)]
+    return queries.fuller_queues(db, _BY[sort], after, limit, patterns)
 
 
-def _name_of(cursor: str) -> str:
+def _cursor_of(place: _Place) -> str:
+    """Safe in an address, as all cursors are; no name has a line's end in it."""
+    n, name = place
+    return (name if n is None else f"{n}\n{name}").encode().hex()
+
+
+def _place_of(cursor: str) -> _Place:
     try:
-        return bytes.fromhex(cursor).decode()
+        text = bytes.fromhex(cursor).decode()
+        match = _COUNTED_PLACE.fullmatch(text)
+        return (None, text) if match is None else (int(match[1]), match[2])
     except ValueError as error:
-        raise Rejected("invalid", "this is no cursor", [FieldError("cursor", "this is no cursor")]) from error
+        raise _no_cursor() from error
+
+
+def _no_cursor() -> Rejected:
+    return Rejected("invalid", "this is no cursor", [FieldError("cursor", "this is no cursor")])

@@ -92,6 +92,12 @@ class Page {
     return Date.now() - Math.min(Date.now(), ...[...this.resources].map((resource) => resource.at || Date.now()));
   }
 
+  /** While it is live: as the node has it by its last word, but for changes that are not seen here yet. */
+  get behindMs() {
+    const since = [live.heardAt, ...[...this.resources].map((resource) => resource.behindSince)].filter(Boolean);
+    return Math.max(0, Date.now() - Math.min(Date.now(), ...since));
+  }
+
   redraw() {
     drawSoon(true);
   }
@@ -151,13 +157,13 @@ function arrive() {
 
 const STATES = {
   connecting: () => ["wait", "connecting"],
-  live: () => ["ok", "live"],
+  live: () => ["ok", `live, ${Math.round(page.behindMs / 1000)} s`],
   silent: () => ["warn", `no word for ${span(Date.now() - live.heardAt)}`],
   gone: () => ["bad", "node gone"],
   paused: () => ["warn", `paused · ${span(page.ageMs)} old`],
 };
 
-/** Heard once when it changes; what is seen counts on. */
+/** Heard once when it changes; what is seen counts on, by the second and in no live region. */
 const SAID = { connecting: "", live: "In touch with the node.", silent: "Nothing is heard of the node.", gone: "The node is gone.", paused: "The page is held still." };
 
 function status() {

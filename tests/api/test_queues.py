@@ -45,6 +45,14 @@ GIVEN: dict[str, Any] = {
 }
 
 
+async def test_queues_are_listed_by_what_is_in_them(node: Node) -> None:
+    await node.client.add(*({"work": WORK, "queue": each} for each in ("a", "b", "b", "c", "c", "c")))
+    first = (await node.client.get("/v1/queues?sort=-pending&limit=2")).json
+    rest = (await node.client.get(f"/v1/queues?sort=-pending&limit=2&cursor={first['next']}")).json
+    assert [[one["name"] for one in page["items"]] for page in (first, rest)] == [["c", "b"], ["a"]]
+    assert (await node.client.get("/v1/queues?sort=pending")).code == "invalid"
+
+
 async def test_a_queue_is_shown_with_its_settings_and_what_is_in_it(node: Node) -> None:
     await node.client.add({"work": WORK, "queue": "mail"}, {"work": WORK, "queue": "mail", "delay": "1h"})
     mail = (await node.client.get("/v1/queues/mail")).json

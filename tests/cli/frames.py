@@ -96,6 +96,7 @@ def seen(**more: Any) -> Seen:
         "history": HISTORY,
         "states": {"groups": [{"value": "running", "count": 9}, {"value": "failed", "count": 1234}]},
         "queues": {"items": QUEUES, "next": None},
+        "listed": {"items": QUEUES, "next": None},
         "workers": [worker("ant", 2), worker("bee", 0, "lost"), worker("cat", 8, "draining")],
         "failures": {"items": [TASKS[1]]},
         "tasks": {"items": TASKS, "next": "more", "total": 54_321},

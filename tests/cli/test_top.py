@@ -180,6 +180,16 @@ def test_what_no_worker_may_have_is_a_notice_and_leaves_the_cluster_well() -> No
     assert "the oldest task has waited for 2m" in shown[1]
 
 
+def test_queues_that_were_not_judged_are_told_and_leave_the_cluster_well() -> None:
+    items = [frames.queue("deep", 8), frames.queue("less", 1)]
+    page = {"items": items, "next": "more", "total": 300}
+    shown = [text_of(line) for line in health(frames.seen(queues=page, **frames.WELL), {}, frames.NOW_MS)]
+    assert "All is well" in shown[0]
+    assert shown[1:] == ["  ! judged are the 2 queues in which most waits, of 300"]
+    items[-1] = frames.queue("empty", 0)
+    assert len(health(frames.seen(queues=page, **frames.WELL), {}, frames.NOW_MS)) == 1
+
+
 def test_every_size_gets_a_frame_of_that_size() -> None:
     for size in [(1, 1), (2, 3), (10, 4), (30, 8), (500, 200)]:
         for about, state, _ in frames.FRAMES.values():
@@ -209,6 +219,9 @@ class Node:
 
     async def cluster(self) -> Any:
         return await self._say("cluster", frames.CLUSTER)
+
+    async def queues(self, **query: object) -> Any:
+        return await self._say("queues", {"items": [], "query": query})
 
     async def tasks(self, **query: object) -> Any:
         return await self._say("tasks", {"items": [], "query": query})
@@ -276,6 +289,29 @@ async def test_charts_that_a_narrowed_token_may_not_see_are_left_out(code: str) 
     else:
         with pytest.raises(Rejected):
             await reader.once()
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "sort"),
+    [
+        (State(view="queues"), "listed", "-pending"),
+        (State(view="queues", sorts={"queues": "failed"}), "listed", "-failed"),
+        (State(view="queues", sorts={"queues": "running"}), "listed", "-running"),
+        (State(view="queues", sorts={"queues": "name"}), "listed", "name"),
+        (State(sorts={"queues": "name"}), "queues", "-pending"),
+    ],
+)
+async def test_of_many_queues_those_are_asked_for_that_come_first(state: State, name: str, sort: str) -> None:
+    class Whole(Node):
+        async def history(self) -> Any:
+            return None
+
+        async def workers(self) -> Any:
+            return []
+
+    reader = Reader(Whole(), lambda: state, lambda: frames.NOW_MS)  # type: ignore[arg-type]
+    await reader.once()
+    assert reader.seen.get(name)["query"]["sort"] == sort
 
 
 async def test_an_answer_to_an_older_question_is_thrown_away() -> None:

@@ -11,10 +11,21 @@ from quvatlh.core.commands import ClassChanges, QueueChanges
 from quvatlh.core.model import HtbClass, QueueSettings, TaskState
 from quvatlh.core.rejections import FieldError
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected
+from quvatlh.service.queueing import QueueSort
 from tests.fakes.gate import Gate, known
 
 COUNTED: Final = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
 DISCIPLINES: Final = ("priority", "fifo", "sfq")
+_DEPTH: Final[Mapping[QueueSort, Sequence[str]]] = {
+    "-pending": ("pending",),
+    "-running": ("claimed", "running"),
+    "-failed": ("failed",),
+}
+
+
+def _depth(record: Json, sort: QueueSort) -> int:
+    counts: dict[str, int] = record["counts"]
+    return -sum(counts[state] for state in _DEPTH.get(sort, ()))
 
 
 class FakeQueues:
@@ -30,13 +41,14 @@ class FakeQueues:
         self.bulk_above = 1000
         self.bulks: dict[str, Json] = {}
 
-    async def queues(self, call: Call, limit: int, cursor: str | None) -> Page:
+    async def queues(self, call: Call, limit: int, cursor: str | None, sort: QueueSort = "name") -> Page:
         await self._gate._enter(call)
         self._use()
-        after = "" if cursor is None else cursor.removeprefix("after-")
-        names = sorted(name for name in self.settings if name > after)
-        more = f"after-{names[limit - 1]}" if len(names) > limit else None
-        return Page([self._record(name) for name in names[:limit]], more, len(self.settings))
+        records = sorted(map(self._record, self.settings), key=lambda record: (_depth(record, sort), record["name"]))
+        names = [f"after-{record['name']}" for record in records]
+        start = names.index(cursor) + 1 if cursor in names else 0
+        more = names[start + limit - 1] if len(names) > start + limit else None
+        return Page(records[start : start + limit], more, len(records))
 
     async def queue(self, call: Call, name: str) -> Json:
         await self._gate._enter(call)

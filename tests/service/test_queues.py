@@ -126,6 +126,35 @@ async def test_queues_come_page_by_page(tmp_path: Path) -> None:
             await queueing.queues(asked(), 10, "zz")
 
 
+async def test_the_deepest_queues_come_first_where_that_is_asked_for(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        queueing = stand.pool.queueing
+        deep = {f"q{n:02}": n % 3 for n in range(12)}
+        for name, n in deep.items():
+            await queueing.patch_queue(asked(), name, {"weight": 2})
+            for _ in range(n):
+                await stand.add(queue=name)
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await queueing.queues(asked(), 5, cursor, "-pending")
+            seen += [each["name"] for each in page.items]
+            cursor = page.next
+            if cursor is None:
+                break
+            with pytest.raises(Rejected, match="no cursor"):
+                await queueing.queues(asked(), 5, cursor)
+        assert seen == sorted(deep, key=lambda name: (-deep[name], name))
+        assert [each["name"] for each in (await queueing.queues(asked(), 3, None, "-failed")).items] == [
+            "q00",
+            "q01",
+            "q02",
+        ]
+        by_name = (await queueing.queues(asked(), 5, None)).next
+        with pytest.raises(Rejected, match="no cursor"):
+            await queueing.queues(asked(), 5, by_name, "-pending")
+
+
 async def test_classes_make_a_tree(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         queueing = stand.pool.queueing

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 from tests.web.seen import Seen, expect
 
@@ -31,6 +34,85 @@ async def test_a_queue_is_made_changed_paused_and_deleted(seen: Seen) -> None:
     await seen.agree("Delete")
     await expect(page.get_by_role("heading", name="Queues", level=1)).to_be_visible()
     await seen.until("/v1/queues", lambda told: "fresh" not in {one["name"] for one in told["items"]})
+
+
+async def test_every_setting_of_a_queue_is_made_shown_and_taken_away(seen: Seen) -> None:
+    page = await seen.at("#/queues")
+    given = {
+        "Name": "whole",
+        "Weight": "3",
+        "Limit": "9",
+        "Limit of each key": "4",
+        "Limit of each worker": "5",
+        "Rate": "100/m",
+        "Burst": "7",
+        "Lease": "30s",
+        "Workers": "al* beta",
+        "Unique": "unfinished a key",
+        "Retry": '{"attempts": 5, "backoff": ["1s", "1m"], "permanent_exit_codes": [75]}',
+        "Weights of keys": "acme corp = 3\na=b = 2",
+        "Kept when over": "12h 500",
+        "Kept when failed": "7d",
+    }
+    await seen.press("New queue")
+    for label, value in given.items():
+        await seen.dialog.get_by_label(label, exact=True).fill(value)
+    await seen.dialog.get_by_label("Discipline").select_option("sfq")
+    await seen.agree("Make")
+    told = await seen.ask("/v1/queues/whole")
+    assert (told["discipline"], told["weight"], told["limit"]) == ("sfq", 3, 9)
+    assert (told["limit_per_key"], told["limit_per_worker"], told["rate"], told["burst"]) == (4, 5, "100/m", 7)
+    assert (told["lease"], told["workers"]) == ("30s", ["al*", "beta"])
+    assert told["unique"] == {"while": "unfinished", "key": "a key"}
+    retry = told["retry"]
+    assert (retry["attempts"], retry["backoff"], retry["permanent_exit_codes"]) == (5, ["1s", "1m"], [75])
+    assert told["key_weights"] == {"acme corp": 3, "a=b": 2}
+    assert (told["keep"], told["keep_failed"]["age"]) == ({"age": "12h", "count": 500}, "7d")
+    await page.get_by_role("link", name="whole").click()
+    card = page.get_by_label("How it is set", exact=True)
+    for words in ("sfq", "100/m", "unfinished a key", '"attempts":5', "acme corp = 3", "12h 500"):
+        await expect(card).to_contain_text(words)
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Retry").fill("often")
+    await seen.press("Change", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_contain_text("Retry is no JSON")
+    for label in list(given)[2:]:
+        await seen.dialog.get_by_label(label, exact=True).fill("")
+    await seen.agree("Change")
+    left = await seen.ask("/v1/queues/whole")
+    await seen.tell("PUT", "/v1/queues/plain", {"discipline": "sfq", "weight": 3})
+    plain = await seen.ask("/v1/queues/plain")
+    assert {**left, "name": "", "rates": {}} == {**plain, "name": "", "rates": {}}
+
+
+async def test_a_plugin_that_a_node_has_can_be_chosen(seen: Seen) -> None:
+    workers = await seen.ask("/v1/workers")
+    workers["items"][0]["facts"]["disciplines"] = {"lottery": "1.0"}
+    await seen.page.route(re.compile("/v1/workers$"), lambda route: route.fulfill(json=workers))
+    await seen.at("#/queues")
+    await seen.press("New queue")
+    await seen.dialog.get_by_label("Name").fill("drawn")
+    await seen.dialog.get_by_label("Discipline").select_option("lottery")
+    await seen.press("Make", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_contain_text("unknown discipline")
+    await seen.press("Cancel", seen.dialog)
+    await seen.page.unroute_all(behavior="wait")
+
+
+@pytest.mark.parametrize("name", ["night jobs", 'a "b" c', "back\\slash \\"])
+async def test_a_queue_of_any_name_leads_to_its_own_tasks(seen: Seen, name: str) -> None:
+    task = await seen.add(name="mine", queue=name, tags=NEVER, work=SLEEP)
+    await seen.add(name="jobs of another", queue="night", tags=NEVER, work=SLEEP)
+    page = await seen.at("#/queues")
+    await seen.row(name).first.locator("td").nth(1).get_by_role("link").click()
+    await expect(seen.row("mine")).to_be_visible()
+    await expect(seen.row("jobs of another")).to_have_count(0)
+    await page.get_by_role(
+        "link", name="pending"
+    ).click()  # its state, taken out of the search: the rest is written anew
+    await expect(seen.row("mine")).to_be_visible()
+    await expect(seen.row("jobs of another")).to_have_count(0)
+    await seen.ask("/v1/tasks/delete", {"ids": [task]})
 
 
 async def test_a_wrong_rate_is_told_and_the_form_stays(seen: Seen) -> None:
@@ -94,12 +176,20 @@ async def test_classes_are_made_changed_and_deleted(seen: Seen) -> None:
     await seen.dialog.get_by_label("Name").fill("paying")
     await seen.dialog.get_by_label("Rate").fill("3")
     await seen.dialog.get_by_label("Ceiling").fill("4")
+    await seen.dialog.get_by_label("Burst").fill("6")
+    await seen.dialog.get_by_label("Priority").fill("-2")
+    await seen.dialog.get_by_label("Counts").select_option("starts")
     await seen.agree("Make")
     await expect(seen.row("paying")).to_contain_text("3")
+    told = await seen.ask("/v1/classes/paying")
+    assert (told["burst"], told["priority"], told["of"]) == (6, -2, "starts")
     await seen.press("Change class paying")
     await seen.dialog.get_by_label("Rate").fill("2.5")
+    await seen.dialog.get_by_label("Burst").fill("")
+    await seen.dialog.get_by_label("Priority").fill("1")
     await seen.agree("Change")
-    assert (await seen.ask("/v1/classes/paying"))["rate"] == 2.5
+    told = await seen.ask("/v1/classes/paying")
+    assert (told["rate"], told["burst"], told["priority"]) == (2.5, 1, 1)
     await seen.press("Delete class paying")
     await seen.agree("Delete")
     await expect(seen.row("paying")).to_have_count(0)
@@ -109,7 +199,14 @@ async def test_shares_of_keys_are_shown(seen: Seen) -> None:
     for key in ("one", "one", "two"):
         await seen.add(queue="shared", key=key, tags=NEVER, work=SLEEP)
     page = await seen.at("#/queues/shared")
-    await expect(page.get_by_label("Shares by key")).to_contain_text("0 running, 2 waiting")
+    shares = page.get_by_label("Shares by key")
+    await expect(shares).to_contain_text("0 running, 2 waiting")
+    runs = [await seen.add(queue="shared", key=key, slots=0, work=SLEEP) for key in ("one", "two", "two", "two")]
+    for key, share in (("one", "25 %"), ("two", "75 %")):
+        row = shares.get_by_role("listitem").filter(has=page.get_by_role("link", name=key))
+        await expect(row.locator(".bar")).to_have_text(share)
+        assert await row.locator(".fill").evaluate("(e) => e.style.width") == share.replace(" ", "")
+    await seen.ask("/v1/tasks/delete", {"ids": runs})
 
 
 async def test_a_tree_of_classes_is_made_hung_with_queues_and_shows_what_is_used(seen: Seen) -> None:
@@ -177,3 +274,34 @@ async def test_a_queue_is_paused_and_resumed_on_its_own_page(seen: Seen) -> None
     await seen.press("Resume")
     await seen.until("/v1/queues/own", lambda told: not told["paused"])
     await expect(seen.page.locator(".headline")).to_contain_text("open")
+
+
+async def test_a_queue_that_takes_any_worker_says_before_that_it_will_name_those_that_there_are(seen: Seen) -> None:
+    """And then those of other patterns, and those it names already, stay as they are."""
+    await seen.tell("PATCH", "/v1/queues/any", {"workers": ["*"]})
+    page = await seen.at("#/queues/any")
+    await seen.press("Detach alpha")
+    await seen.notes("It is the last one")
+    await seen.tell("POST", "/v1/work/claim", {"worker": "beta", "queues": ["*"], "max": 1, "wait": "0s"})
+    takes, rests = page.get_by_label("Work for it"), page.get_by_label("Do not")
+    await expect(takes).to_contain_text("beta")
+    await seen.press("Detach alpha")
+    await expect(seen.dialog).to_contain_text("The queue takes workers by *")
+    await expect(seen.dialog).to_contain_text("will name those that there are now instead: beta")
+    await seen.press("Cancel", seen.dialog)
+    assert (await seen.ask("/v1/queues/any"))["workers"] == ["*"]
+    await seen.press("Detach alpha")
+    await seen.agree("Detach")
+    await expect(rests).to_contain_text("alpha")
+    await seen.until("/v1/queues/any", lambda told: told["workers"] == ["beta"])
+    await seen.press("Attach alpha")
+    await expect(takes).to_contain_text("alpha")
+    await seen.until("/v1/queues/any", lambda told: told["workers"] == ["beta", "alpha"])
+    await seen.press("Detach alpha")  # by its own name: nothing to say
+    await expect(rests).to_contain_text("alpha")
+    await seen.tell("PATCH", "/v1/queues/any", {"workers": ["al*", "b*", "gamma"]})
+    await expect(takes).to_contain_text("alpha")
+    await seen.press("Detach alpha")
+    await expect(seen.dialog).to_contain_text("The queue takes workers by al*")
+    await seen.agree("Detach")
+    await seen.until("/v1/queues/any", lambda told: told["workers"] == ["b*", "gamma"])

@@ -29,6 +29,34 @@ async def test_a_schedule_is_made_with_its_rule_read_in_words(seen: Seen) -> Non
     assert (await seen.ask("/v1/schedules/nightly"))["cron"] == "0 3 * * 1-5"
 
 
+async def test_a_rule_is_read_as_the_node_keeps_it_and_what_cannot_be_is_said(seen: Seen) -> None:
+    """Where a field of days begins with a star, both must be; else either."""
+    expected = {
+        "0 0 */2 * 1": "at 00:00, every 2 days of the month and only on Monday",
+        "0 0 1 * */2": "at 00:00, on day 1 of the month and only every 2 days of the week",
+        "0 0 1,15 * 1": "at 00:00, on day 1, 15 of the month or on Monday",
+        "05 8,20 * * *": "every day at 08:05, 20:05",
+        "10-20 9-17 * jan MON-fri": "at minute 10 to 20, in hour 9 to 17, on Monday to Friday, in January",
+        "*/5 * * * *": "every 5 minutes",
+        "@weekly": "at 00:00, on Sunday",
+        "99 99 * * *": "there is no minute 99, only 0 to 59",
+        "0 3,24 * * *": "there is no hour 24, only 0 to 23",
+        "0 0 0 * *": "there is no day 0, only 1 to 31",
+        "0 0 * 1-13 *": "there is no month 13, only 1 to 12",
+        "0 0 * * 8": "there is no weekday 8, only 0 to 7",
+        "0 0 * * 5-1": "5-1 goes backwards",
+        "*/0 * * * *": "a step is 1 or more",
+        "0 0 L * *": "",
+        "1-2-3 * * * *": "",
+        "0 3 * *": "",
+    }
+    read = """async (lines) => {
+        const { read } = await import(new URL('lib/cron.js', document.querySelector('script').src));
+        return Object.fromEntries(lines.map((line) => [line, read(line)]));
+    }"""
+    assert await seen.page.evaluate(read, list(expected)) == expected
+
+
 async def test_a_schedule_is_run_now_and_its_ledger_shows_it(seen: Seen) -> None:
     await made(seen, "by-hand")
     await seen.press("Run by-hand now")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.web.seen import Seen, expect
+from tests.web.test_races import Held
 
 SLEEP: Any = {"command": ["sleep", "60"]}
 FAIL: Any = {"shell": "echo no luck >&2; exit 3"}
@@ -94,6 +95,43 @@ async def test_pages_go_on_and_back_and_are_sorted(seen: Seen) -> None:
     await seen.press("Priority")
     await expect(seen.row("sorted-59")).to_be_visible()
     await expect(page).to_have_url(re.compile("sort=-priority"))
+    await page.get_by_role("link", name="Next page").click()
+    await expect(seen.row("sorted-00")).to_be_visible()
+    second = page.url
+    await page.goto("about:blank")
+    await page.goto(second)
+    await seen.press("Back")  # from a link of its own there is no other page to go back to
+    await expect(seen.row("sorted-59")).to_be_visible()
+    await seen.ask("/v1/tasks/delete", {"match": {"queue": "pages"}})
+
+
+async def test_what_is_selected_is_moved_as_what_it_is_wherever_it_is_listed_by_then(seen: Seen) -> None:
+    """Between workers, as what runs is: only what has failed is moved into another queue."""
+    runs = [await seen.add(id=f"rides-{n}", queue="rides", priority=9, work=SLEEP) for n in range(2)]
+    failed = await seen.add(id="rides-failed", queue="rides", priority=9, retry=ONCE, work=FAIL)
+    waiting = [{"queue": "rides", "tags": NEVER, "work": SLEEP} for _ in range(60)]
+    await seen.ask("/v1/events", {"event": "ADD", "tasks": waiting})
+    await seen.state(failed, "failed")
+    for task in runs:
+        await seen.state(task, "running")
+    page = await seen.at("#/tasks?q=queue%3Arides&sort=-priority")
+    for task in runs:
+        await page.get_by_role("checkbox", name=f"select {task}").check()
+    await page.get_by_role("link", name="Next page").click()
+    await expect(seen.row("rides-0")).to_have_count(0)
+    await seen.press("Move…")
+    await expect(seen.dialog.get_by_label("To")).to_be_visible()
+    await expect(seen.dialog.get_by_label("Queue")).to_have_count(0)
+    await seen.press("Cancel", seen.dialog)
+    await seen.at("#/tasks?q=queue%3Arides+state%3Arunning")
+    for task in runs:
+        await page.get_by_role("checkbox", name=f"select {task}").check()
+    await seen.ask("/v1/tasks/kill", {"ids": runs})
+    await expect(page.get_by_text("No task matches.")).to_be_visible()
+    await seen.press("Move…")
+    await expect(seen.dialog.get_by_label("Queue")).to_be_visible()
+    await seen.press("Cancel", seen.dialog)
+    await seen.ask("/v1/tasks/delete", {"match": {"queue": "rides"}})
 
 
 async def test_selected_tasks_are_deleted_and_the_others_are_not(seen: Seen) -> None:
@@ -179,6 +217,38 @@ async def test_a_waiting_task_says_why_and_is_changed_so_that_it_runs(seen: Seen
     await expect(why).to_have_count(0)
 
 
+async def test_all_that_can_be_changed_of_a_task_can_be_set_and_taken_away(seen: Seen) -> None:
+    task = await seen.add(id="remade", tags=NEVER, work=SLEEP)
+    await opened(seen, task)
+    given = {
+        "Queue": "made",
+        "Priority": "-3",
+        "Tags": "gpu zone=us-*",
+        "Not before": "2040-01-31T08:00:00Z",
+        "Expires": "2041-01-31T08:00:00Z",
+        "Limit": "7",
+        "Kept when it is over": "12h",
+    }
+    await seen.press("Change…")
+    for label, value in given.items():
+        await seen.dialog.get_by_label(label, exact=True).fill(value)
+    await seen.agree("Change")
+    told = await seen.ask(f"/v1/tasks/{task}")
+    assert (told["queue"], told["priority"], told["tags"]) == ("made", -3, ["gpu", "zone=us-*"])
+    assert (told["state"], told["at"]) == ("scheduled", "2040-01-31T08:00:00.000Z")
+    assert (told["expires"], told["limit"], told["keep"]) == ("2041-01-31T08:00:00.000Z", 7, "12h")
+    await seen.press("Change…")
+    await seen.dialog.get_by_label("Tags", exact=True).fill("not this")
+    for label in ("For any worker", "At once, whatever", "Never expires", "However many", "Kept as long as others"):
+        await seen.dialog.get_by_label(label).check()
+    await expect(seen.dialog.get_by_label("Tags", exact=True)).to_have_count(0)
+    await seen.agree("Change")
+    told = await seen.state(task, "running")
+    assert (told["tags"], told["expires"], told["limit"], told["keep"]) == ([], None, None, None)
+    assert (told["queue"], told["priority"]) == ("made", -3)
+    await seen.ask("/v1/tasks/delete", {"ids": [task]})
+
+
 async def test_a_wrong_change_is_told_beside_its_field_and_the_form_stays(seen: Seen) -> None:
     task = await seen.add(id="wrong", tags=NEVER, work=SLEEP)
     await opened(seen, task)
@@ -214,7 +284,14 @@ async def test_pause_holds_the_page_still_and_says_how_old_it_is(seen: Seen) -> 
     await expect(seen.row("unseen")).to_have_count(0)
     await seen.press("Go on")
     await expect(seen.row("unseen")).to_be_visible()
-    await expect(seen.page.get_by_text("live", exact=True)).to_be_visible()
+    age = seen.page.get_by_text(re.compile(r"^live, \d+ s$"))
+    await expect(age).to_be_visible()
+    assert await age.evaluate("(e) => e.closest('[role=status], [aria-live]') === null")
+    async with Held(seen, "/v1/tasks"):  # what changed and is not read yet grows old, and that is what is told
+        await seen.add(name="late", queue="still", tags=NEVER, work=SLEEP)
+        await expect(seen.page.get_by_text(re.compile(r"^live, ([3-9]|\d\d) s$"))).to_be_visible()
+    await expect(seen.row("late")).to_be_visible()
+    await expect(seen.page.get_by_text(re.compile(r"^live, [0-2] s$"))).to_be_visible()
 
 
 async def test_selected_tasks_are_killed_begun_anew_and_moved(seen: Seen) -> None:

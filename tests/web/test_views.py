@@ -24,6 +24,40 @@ async def test_the_overview_says_how_it_is(seen: Seen) -> None:
     await expect(seen.page.get_by_label("Master and replicas").first).to_contain_text("master")
 
 
+async def test_clocks_that_are_behind_log_time_are_told(seen: Seen) -> None:
+    """Nothing becomes due until they have caught up."""
+    told = await seen.ask("/v1/cluster")
+    late = {**told, "clock": {**told["clock"], "behind": "90s"}}
+    await seen.page.route(re.compile("/v1/cluster$"), lambda route: route.fulfill(json=late))
+    health = seen.page.get_by_label("Health")
+    await seen.page.reload()
+    await expect(health).to_contain_text("It works, but look at this")
+    await expect(health).to_contain_text("the clocks are 1 m 30 s behind it: nothing becomes due")
+    await seen.at("#/cluster")
+    await expect(seen.page.get_by_label("The log", exact=True)).to_contain_text("1 m 30 s behind")
+    await seen.page.unroute_all(behavior="wait")
+    await expect(seen.page.get_by_label("The log", exact=True)).to_contain_text("goes on with the clocks")
+
+
+async def test_the_deepest_of_very_many_queues_are_judged_and_it_is_said_that_others_were_not(seen: Seen) -> None:
+    await seen.tell("PATCH", "/v1/queues/zz-last", {"paused": True})
+    names = [f"many-{n:03}" for n in range(205)] + ["zz-last"] * 3
+    await seen.tell(
+        "POST",
+        "/v1/events",
+        {"event": "ADD", "tasks": [{"queue": each, "tags": ["never"], "work": SLEEP} for each in names]},
+    )
+    health = seen.page.get_by_label("Health")
+    await expect(health).to_contain_text("queue zz-last is paused, 3 tasks waiting.")
+    await expect(health).to_contain_text(re.compile(r"Judged are the \d+ queues in which most waits, of 2\d\d\."))
+    depths = seen.page.get_by_role("group", name="Queues by depth")
+    await expect(depths.get_by_role("row").nth(1)).to_contain_text("zz-last")
+    await expect(depths.get_by_role("row").nth(1).locator(".bar")).to_have_text("3")
+    await expect(depths.get_by_role("row").nth(2)).to_contain_text("many-000")
+    await seen.tell("POST", "/v1/events", {"event": "DELETE", "match": {"tag": "never"}})
+    await expect(health).not_to_contain_text("Judged are")
+
+
 async def test_a_task_that_no_worker_may_have_is_a_notice_and_leads_there(seen: Seen) -> None:
     """However long it waits: the cluster is well, and says what it lacks."""
     health = seen.page.get_by_label("Health")
@@ -63,8 +97,11 @@ async def test_failed_tasks_are_retried_by_the_group(seen: Seen) -> None:
 
 
 async def test_a_worker_is_drained_undrained_and_changed(seen: Seen) -> None:
-    task = await seen.add(name="occupies", work=SLEEP)
+    task = await seen.add(name="occupies", slots=3, work=SLEEP)
     await seen.state(task, "running")
+    load = seen.page.get_by_role("group", name="Workers by load").get_by_role("row").filter(has_text="alpha")
+    await expect(load.locator(".bar")).to_have_text("3 of 4")
+    assert await load.locator(".fill").evaluate("(e) => e.style.width") == "75%"
     page = await seen.at("#/workers")
     await page.get_by_role("link", name="alpha").click()
     await expect(page.get_by_label("Runs now", exact=True)).to_contain_text("occupies")
@@ -208,6 +245,12 @@ async def test_very_many_that_wait_are_counted_by_key_when_a_person_asks(seen: S
 
 async def test_the_cluster_tells_its_tokens_and_makes_a_link(seen: Seen) -> None:
     page = await seen.at("#/cluster")
+    term = (await seen.ask("/v1/cluster"))["term"]
+    await expect(page.get_by_label("The log", exact=True)).to_contain_text(f"Term{term}Last entry here")
+    cells = page.get_by_role("group", name="Nodes").get_by_role("row").nth(1).get_by_role("cell")
+    await expect(cells.nth(1)).to_have_text("master")
+    await expect(cells.nth(2)).to_have_text("\u2013")  # who leads is behind nobody
+    await expect(cells.nth(3)).to_have_text(str(term))
     await expect(page.get_by_label("Tokens").first).to_contain_text("admin-alpha")
     await seen.press("Make a link")
     link = await seen.dialog.locator("code").inner_text()

@@ -1,56 +1,74 @@
-// A cron line in words, while it is typed. The node judges it; what is not understood here is not said.
+// A cron line in words, while it is typed. The node judges it; what is not understood here is not said, what cannot be is.
 
 const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHS = ["", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
 const NAMED = { "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *" };
 
-const two = (n) => String(n).padStart(2, "0");
+const two = (n) => String(Number(n)).padStart(2, "0");
 
-function number(text, names) {
+/** What cannot be, in words: a person who types it is to be told, not read to. */
+class Fault extends Error {}
+
+const MINUTE = { one: "minute", names: [], low: 0, high: 59 };
+const HOUR = { one: "hour", names: [], low: 0, high: 23 };
+const DAY = { one: "day", names: [], low: 1, high: 31 };
+const MONTH = { one: "month", names: MONTHS, low: 1, high: 12 };
+const WEEKDAY = { one: "day", names: DAYS, low: 0, high: 7, called: "weekday" };
+
+function number(text, { one, names, low, high, called = one }) {
   const at = names.findIndex((name) => name && name.slice(0, 3).toLowerCase() === text.toLowerCase());
-  return at >= 0 ? at : /^\d+$/.test(text) ? Number(text) : NaN;
+  if (at >= 0) return at;
+  if (!/^\d+$/.test(text)) throw new Error("not understood");
+  if (Number(text) < low || Number(text) > high) throw new Fault(`there is no ${called} ${text}, only ${low} to ${high}`);
+  return Number(text);
 }
 
-function part(field, one, names, low, high) {
-  return field.split(",").map((piece) => {
+function part(field, of) {
+  const pieces = field.split(",");
+  return pieces.map((piece) => {
+    if (!/^[^/-]+(-[^/-]+)?(\/[^/-]+)?$/.test(piece)) throw new Error("not understood");
     const [range, step] = piece.split("/");
-    const [from, until] = range.split("-");
-    const say = (text) => {
-      const n = number(text, names);
-      if (Number.isNaN(n) || n < low || n > high) throw new Error("not understood");
-      return names[n] ?? String(n);
-    };
-    const words = range === "*" ? "" : until === undefined ? say(from) : `${say(from)} to ${say(until)}`;
+    const [from, until] = range.split("-").map((text) => (text === "*" ? text : number(text, of)));
+    if (from === "*" && (until !== undefined || (pieces.length > 1 && step === undefined))) throw new Error("not understood");
+    if (until < from) throw new Fault(`${range} goes backwards`);
+    const say = (n) => of.names[n] ?? String(n);
+    const words = from === "*" ? "" : until === undefined ? say(from) : `${say(from)} to ${say(until)}`;
     if (step === undefined) return words;
-    if (!/^[1-9]\d*$/.test(step)) throw new Error("not understood");
-    return `every ${step} ${one}s${words ? ` from ${words}` : ""}`;
+    if (/^0+$/.test(step)) throw new Fault("a step is 1 or more");
+    if (!/^\d+$/.test(step)) throw new Error("not understood");
+    return `every ${step} ${of.one}s${words ? ` from ${words}` : ""}`;
   }).join(", ");
 }
 
+/** In words: when, or why never; empty where it is not understood. */
 export function read(line) {
   const text = NAMED[line.trim().toLowerCase()] ?? line.trim();
   const fields = text.split(/\s+/);
   if (fields.length !== 5) return "";
-  const [minute, hour, day, month, weekday] = fields;
   try {
-    const plain = /^\d+$/;
-    let time;
-    if (plain.test(minute) && plain.test(hour)) time = `at ${two(hour)}:${two(minute)}`;
-    else if (minute === "*" && hour === "*") time = "every minute";
-    else if (plain.test(minute) && hour === "*") time = `${minute === "0" ? "on" : `${minute} minutes past`} every hour`;
-    else if (/^\d+(,\d+)*$/.test(hour) && plain.test(minute)) time = `at ${hour.split(",").map((each) => `${two(each)}:${two(minute)}`).join(", ")}`;
-    else {
-      const minutes = minute === "*" ? "every minute" : /^\*\/\d+$/.test(minute) ? part(minute, "minute", [], 0, 59) : `at minute ${part(minute, "minute", [], 0, 59)}`;
-      const hours = hour === "*" ? "" : `, ${hour.includes("/") ? "" : "in hour "}${part(hour, "hour", [], 0, 23)}`;
-      time = minutes + hours;
-    }
-    const days = day === "*" ? "" : `on day ${part(day, "day", [], 1, 31)} of the month`;
-    const week = weekday === "*" ? "" : `on ${part(weekday, "day", DAYS, 0, 7)}`;
-    const months = month === "*" ? "" : `in ${part(month, "month", MONTHS, 1, 12)}`;
-    const either = days && week ? `${days} or ${week}` : days || week;
-    if (!either && !months && time.startsWith("at ")) return `every day ${time}`;
-    return [time, either, months].filter(Boolean).join(", ");
-  } catch {
-    return "";
+    return rule(...fields);
+  } catch (error) {
+    return error instanceof Fault ? error.message : "";
   }
+}
+
+function rule(minute, hour, day, month, weekday) {
+  const [minutes, hours, days, months, weekdays] = [part(minute, MINUTE), part(hour, HOUR), part(day, DAY), part(month, MONTH), part(weekday, WEEKDAY)];
+  const onDays = day === "*" ? "" : `${day.includes("/") ? "" : "on day "}${days} of the month`;
+  const onWeekdays = weekday === "*" ? "" : weekday.includes("/") ? `${weekdays} of the week` : `on ${weekdays}`;
+  const time = timeOf(minute, hour, minutes, hours);
+  const inMonths = month === "*" ? "" : `in ${months}`;
+  if (!onDays && !onWeekdays && !inMonths && /^at \d/.test(time)) return `every day ${time}`;
+  const both = day.startsWith("*") || weekday.startsWith("*") ? "and only" : "or"; // as cron does: a star asks for both
+  const when = onDays && onWeekdays ? `${onDays} ${both} ${onWeekdays}` : onDays || onWeekdays;
+  return [time, when, inMonths].filter(Boolean).join(", ");
+}
+
+function timeOf(minute, hour, minutes, hours) {
+  const plain = /^\d+$/;
+  if (plain.test(minute) && /^\d+(,\d+)*$/.test(hour)) return `at ${hour.split(",").map((each) => `${two(each)}:${two(minute)}`).join(", ")}`;
+  if (minute === "*" && hour === "*") return "every minute";
+  if (plain.test(minute) && hour === "*") return Number(minute) ? `${minutes} minutes past every hour` : "on every hour";
+  const first = minute === "*" ? "every minute" : /^\*\/\d+$/.test(minute) ? minutes : `at minute ${minutes}`;
+  return hour === "*" ? first : `${first}, ${hour.includes("/") ? "" : "in hour "}${hours}`;
 }

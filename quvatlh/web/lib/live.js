@@ -197,6 +197,7 @@ class Resource {
     this.tookMs = [0, 0]; // the last time, and the time before
     this.readAt = -Infinity;
     this.dirty = false;
+    this.behindSince = 0; // the first change that is not seen here yet
     this.stopper = null;
     this.timer = 0;
     this.idle = 0;
@@ -235,8 +236,9 @@ class Resource {
     this.stopper = null;
   }
 
-  touch() {
+  touch(isChanged = true) {
     this.dirty = true;
+    if (isChanged) this.behindSince ||= Date.now();
     if (this.stopper || this.timer || this.live.state === "paused") return;
     this.timer = setTimeout(() => this.read(), Math.max(0, this.readAt + this.restMs() - performance.now()));
   }
@@ -253,7 +255,7 @@ class Resource {
     this.timer = 0;
     this.dirty = false;
     const stopper = (this.stopper = new AbortController());
-    const began = performance.now();
+    const [began, beganAt] = [performance.now(), Date.now()];
     const patience = setTimeout(() => stopper.abort(), ANSWER_MS);
     try {
       const data = await api.get(this.address, stopper.signal);
@@ -262,6 +264,7 @@ class Resource {
       this.error = undefined;
       this.failed = false;
       this.at = Date.now();
+      this.behindSince = this.dirty ? beganAt : 0;
       this.onData(data);
     } catch (error) {
       if (this.stopper !== stopper) return;
@@ -283,7 +286,7 @@ class Resource {
   /** Read again when nothing has asked for it meanwhile. */
   later() {
     clearTimeout(this.idle);
-    this.idle = setTimeout(() => (this.live.state === "live" ? this.touch() : this.later()), this.everyMs);
+    this.idle = setTimeout(() => (this.live.state === "live" ? this.touch(false) : this.later()), this.everyMs);
   }
 
   stop() {

@@ -6,9 +6,10 @@ export const KEYS = {
   created_after: "a time", created_before: "a time", finished_after: "a time", finished_before: "a time", at_after: "a time", at_before: "a time",
 };
 
-/** Words; what stands in quotes is one. */
+/** Words; what stands in quotes is one, and a quote in it stands behind a backslash. */
 function words(text) {
-  return [...text.matchAll(/([a-z_]+:)?(?:"([^"]*)"?|(\S+))/g)].map((match) => ({ key: match[1]?.slice(0, -1), value: match[2] ?? match[3] }));
+  return [...text.matchAll(/([a-z_]+:)?(?:"((?:\\["\\]|[^"])*)"?|(\S+))/g)]
+    .map((match) => ({ key: match[1]?.slice(0, -1), value: match[2]?.replace(/\\(["\\])/g, "$1") ?? match[3] }));
 }
 
 export function parse(text) {
@@ -25,11 +26,20 @@ export function parse(text) {
 /** What looks like a field and is none, so that it is looked for as text. */
 export const strangers = (text) => words(text).map(({ key }) => key).filter((key) => key && !(key in KEYS));
 
-const quoted = (value) => (/^[^\s"]+$/.test(value) ? value : `"${value.replaceAll('"', "")}"`);
+/** A value as one word, whatever is in it. */
+export const quoted = (value) => (/^[^\s"]+$/.test(value) ? value : `"${value.replace(/["\\]/g, "\\$&")}"`);
+
+/** Text to look for: a word that would be read as a field, or is quoted, stands in quotes. */
+function free(text) {
+  return text.split(/\s+/).map((word) => {
+    const [read] = words(word);
+    return word.includes('"') || (read?.key in KEYS && read.value) ? `"${word.replace(/["\\]/g, "\\$&")}"` : word;
+  }).join(" ");
+}
 
 export function write(filters) {
   const parts = Object.entries(filters).filter(([key, value]) => key !== "q" && value).map(([key, value]) => `${key}:${quoted(value)}`);
-  return [...parts, filters.q].filter(Boolean).join(" ");
+  return [...parts, filters.q ? free(filters.q) : ""].filter(Boolean).join(" ");
 }
 
 /** As a `match` of a verb: states are a list there, and one filter must be given. */

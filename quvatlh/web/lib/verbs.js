@@ -8,27 +8,35 @@ export const VERBS = {
   retry: { words: "Retry", text: "Those that failed begin anew, with all their attempts.", done: "begun anew" },
   kill: { words: "Kill", text: "What runs is stopped, and counts as failed. A service's instance is replaced.", done: "killed", danger: true },
   relocate: { words: "Move…", text: "What runs is stopped and starts elsewhere; what waits is given there.", done: "moved" },
-  update: { words: "Change…", text: "Only what is filled in is changed, and only of what may still run: what has failed runs so when it is retried.", done: "changed" },
+  update: { words: "Change…", text: "Only what is filled in or ticked is changed, and only of what may still run: what has failed runs so when it is retried.", done: "changed" },
   delete: { words: "Delete", text: "What runs is stopped, what waits or has failed is given up. It stays listed as deleted for a while; what has succeeded stays as it is.", done: "deleted", danger: true },
 };
 
 /** The verbs that this token may. */
 export const allowed = (page) => Object.keys(VERBS).filter((verb) => page.may(`POST /v1/tasks/${verb}`));
 
+/** `none`: how it is said that there is to be none, and what the node is told then. */
 const CHANGES = [
   { name: "queue", label: "Queue" },
   { name: "priority", label: "Priority", kind: "number" },
-  { name: "tags", label: "Tags", hint: "patterns, separated by spaces" },
-  { name: "at", label: "Not before", hint: "a time such as 2030-01-31T08:00:00Z" },
-  { name: "limit", label: "Limit", kind: "number", hint: "live actions of its group and name" },
+  { name: "tags", label: "Tags", hint: "patterns, separated by spaces", none: ["For any worker, whatever it has", () => []] },
+  { name: "at", label: "Not before", hint: "a time such as 2030-01-31T08:00:00Z", none: ["At once, whatever it waits for a time for", () => new Date().toISOString()] },
+  { name: "expires", label: "Expires", hint: "a time: what has not begun by then has failed", none: ["Never expires", () => null] },
+  { name: "limit", label: "Limit", kind: "number", hint: "live actions of its group and name", none: ["However many at once; of a service, one instance", () => null] },
+  { name: "keep", label: "Kept when it is over", hint: "such as 12h or 30d", none: ["Kept as long as others", () => null] },
 ];
+
+const FIELDS = CHANGES.flatMap(({ none, ...field }) => (none === undefined ? [field] : [
+  { ...field, when: (values) => !values[`no_${field.name}`] },
+  { name: `no_${field.name}`, label: none[0], kind: "check" },
+]));
 
 function changesOf(values) {
   const set = {};
-  for (const { name, kind } of CHANGES) {
+  for (const { name, kind, none } of CHANGES) {
     const given = String(values[name] ?? "").trim();
-    if (given === "") continue;
-    set[name] = name === "tags" ? listed(given) : kind === "number" ? Number(given) : given;
+    if (values[`no_${name}`]) set[name] = none[1]();
+    else if (given !== "") set[name] = name === "tags" ? listed(given) : kind === "number" ? Number(given) : given;
   }
   if (!Object.keys(set).length) throw new Error("Nothing is filled in.");
   return set;
@@ -37,7 +45,7 @@ function changesOf(values) {
 /** `words`: which, for people. True when it was done. */
 export async function perform(page, verb, which, words) {
   const { words: title, text, done, danger } = VERBS[verb];
-  const fields = verb === "update" ? CHANGES : verb === "relocate" ? [await places()] : [];
+  const fields = verb === "update" ? FIELDS : verb === "relocate" ? [await places()] : [];
   const result = await ask({
     title: `${title.replace("…", "")} ${words}?`,
     text,

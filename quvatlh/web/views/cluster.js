@@ -2,7 +2,7 @@
 
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
-import { bytes, count } from "../lib/format.js";
+import { bytes, count, span, spanMs } from "../lib/format.js";
 import { ask, attempt, button, card, confirm, copyable, listed, own, pairs, state, table, waiting, when } from "../lib/parts.js";
 
 const ROLES = {
@@ -76,7 +76,7 @@ export default function cluster(page) {
         page.may("DELETE /v1/cluster/members/{id}") && data.nodes.length > 1 ? { head: "", kind: "tight", cell: (node) => button("Remove", () => remove(node), { kind: "danger", label: `Remove ${node.name}` }) } : null,
       ].filter(Boolean), data.nodes, { key: (node) => node.id, caption: "Nodes", reached: true })),
       h("div", { class: "grid two" },
-        card("The log", {}, pairs([["Master", data.master ? own(data.master) : state("lost", "none is known")], ["Term", count(data.term)], ["Last entry here", count(data.index)], ["This page is of", own(data.node)]]),
+        card("The log", {}, pairs([["Master", data.master ? own(data.master) : state("lost", "none is known")], ["Term", count(data.term)], ["Last entry here", count(data.index)], ["Log time", data.clock.behind === "0s" ? "goes on with the clocks" : state("lost", `stands still: the clocks are ${span(spanMs(data.clock.behind))} behind it`)], ["This page is of", own(data.node)]]),
           page.may("GET /v1/cluster/backup") ? h("p", {}, h("a", { class: "button", href: "/v1/cluster/backup", download: "" }, "Save a backup")) : null),
         card("Log in elsewhere", {}, h("p", {}, "A phone, or another browser: make a link that logs it in as you are. Or run ", h("code", {}, "quvatlh open"), "."), button("Make a link", link))),
       tokens && card("Tokens", { wide: true, more: page.may("POST /v1/tokens") ? button("New token", make) : null }, waiting(tokens) ?? table([

@@ -11,12 +11,13 @@ import * as api from "../lib/api.js";
 const OLD_MS = 60_000;
 const FEW = 20;
 const STRAYS_MAX = 5;
+const JUDGED_MAX = 200;
 
 export default function overview(page) {
   // Of the whole cluster, and so not for tokens of a part of it.
   const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 2000, topics: ["task"] }) : null;
   const states = page.watch("/v1/tasks?group_by=state", { topics: ["task"], slowMs: 1000 });
-  const queues = page.watch("/v1/queues?limit=200", { topics: ["task", "queue", "worker"], everyMs: 10_000, slowMs: 2000 }); // a page that took too long is short
+  const queues = page.watch(`/v1/queues?sort=-pending&limit=${JUDGED_MAX}`, { topics: ["task", "queue", "worker"], everyMs: 10_000, slowMs: 2000 }); // a page that took too long is short
   const workers = page.watch("/v1/workers", { topics: ["task", "worker", "master"], slowMs: 2000 });
   const cluster = page.watch("/v1/cluster", { topics: ["master", "worker"], everyMs: 3000, slowMs: 2000 });
   const failures = page.watch("/v1/tasks?state=failed&sort=-finished_at&limit=8", { topics: ["task"], slowMs: 2000 });
@@ -34,7 +35,7 @@ export default function overview(page) {
       recent = null;
     }
     return [
-      health(cluster.data, workers.data.items, queues.data?.items, by),
+      health(cluster.data, workers.data.items, queues.data, by),
       total === 0 ? first(page) : null,
       h("div", { class: "stats" },
         stat("Running", by.running ?? 0, { href: to(["tasks"], { q: "state:running" }), under: load(workers.data.items) }),
@@ -57,7 +58,8 @@ export default function overview(page) {
 
 // --- health: one sentence, and below it what is wrong ---
 
-function health(cluster, workers, queues, by) {
+function health(cluster, workers, page, by) {
+  const queues = page?.items;
   const wrong = [];
   const lost = cluster.nodes.filter((node) => node.state === "lost");
   const full = cluster.nodes.filter((node) => node.state === "disk_full");
@@ -65,6 +67,7 @@ function health(cluster, workers, queues, by) {
   const down = workers.filter((worker) => worker.state === "lost");
   if (!cluster.master) wrong.push(["bad", "No master is known: nothing is added or started until one is elected."]);
   if (lost.length) wrong.push(["bad", [`${plural(lost.length, "node")} out of touch: `, names(lost)]]);
+  if (cluster.clock && cluster.clock.behind !== "0s") wrong.push(["warn", `Log time stands still, the clocks are ${span(spanMs(cluster.clock.behind))} behind it: nothing becomes due.`]);
   if (full.length) wrong.push(["bad", ["No room on the disk of ", names(full), ": no task is taken there."]]);
   if (!up.length) wrong.push(["bad", workers.length ? "No worker is up: nothing starts." : "There is no worker yet: nothing starts."]);
   else if (down.length) wrong.push(["warn", [`${plural(down.length, "worker")} lost: `, names(down)]]);
@@ -75,15 +78,17 @@ function health(cluster, workers, queues, by) {
     }
   }
   const strays = up.length ? (queues ?? []).filter((queue) => queue.unplaceable && !queue.paused).map(homeless) : [];
+  const rest = page?.next && waitingIn(queues.at(-1)) ? `Judged are the ${plural(queues.length, "queue")} in which most waits, of ${count(page.total)}.` : "";
   const tone = wrong.some(([each]) => each === "bad") ? "bad" : wrong.length ? "warn" : "ok";
-  const words = { ok: strays.length ? "All is well, but note this" : "All is well", warn: "It works, but look at this", bad: "Something is wrong" }[tone];
+  const words = { ok: strays.length || rest ? "All is well, but note this" : "All is well", warn: "It works, but look at this", bad: "Something is wrong" }[tone];
   const nodes = cluster.nodes.length;
   return h("section", { class: `health tone-${tone}`, "aria-label": "Health", role: "status" },
     h("p", { class: "lead" }, h("i", { "aria-hidden": "true" }), h("strong", {}, words),
       h("span", { class: "dim" }, ` · ${plural(nodes - lost.length, "node")}${lost.length ? ` of ${nodes}` : ""}, ${plural(up.length, "worker")} up, ${plural(by.running ?? 0, "task")} running`)),
     wrong.length ? h("ul", {}, wrong.slice(0, 6).map(([each, text], i) => h("li", { key: i, class: `tone-${each}` }, text))) : null,
     strays.length ? h("ul", {}, strays.slice(0, STRAYS_MAX).map((text, i) => h("li", { key: i }, text)),
-      strays.length > STRAYS_MAX ? h("li", { key: "more" }, `The same in ${plural(strays.length - STRAYS_MAX, "more queue", "more queues")}.`) : null) : null);
+      strays.length > STRAYS_MAX ? h("li", { key: "more" }, `The same in ${plural(strays.length - STRAYS_MAX, "more queue", "more queues")}.`) : null) : null,
+    rest ? h("p", { class: "dim" }, rest) : null);
 }
 
 /** Such a task waits until a worker comes that may have it, or it is changed: nothing of the cluster is the worse for it. */

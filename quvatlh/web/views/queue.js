@@ -4,15 +4,11 @@ import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural, short, span, spanMs } from "../lib/format.js";
 import { matches } from "../lib/globs.js";
-import { ask, attempt, bar, button, card, note, own, pairs, stat, state, waiting, when } from "../lib/parts.js";
+import { ask, attempt, bar, button, card, confirm, note, own, pairs, stat, state, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { go, to } from "../lib/router.js";
+import { QUEUE, said } from "../lib/settings.js";
 import { editQueue, pause } from "./queues.js";
-
-const SETTINGS = [
-  ["discipline", "Discipline"], ["weight", "Weight"], ["limit", "Limit"], ["limit_per_key", "Limit of each key"], ["limit_per_worker", "Limit of each worker"],
-  ["rate", "Rate"], ["burst", "Burst"], ["class", "Class"], ["lease", "Lease"],
-];
 
 /** So many that wait are counted by key as they change: some milliseconds of the node. More only when a person asks. */
 const COUNTED_MAX = 10_000;
@@ -91,9 +87,7 @@ export default function queue(page) {
       h("div", { class: "grid two" },
         shares(running.data?.groups ?? [], pending?.data?.groups, name, byKey()),
         card("How it is set", {},
-          pairs([...SETTINGS.filter(([key]) => data[key] !== null).map(([key, label]) => [label, own(String(data[key]))]),
-            ["Workers", data.workers.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
-            ["Kept", `${data.keep.age ?? data.keep}, failed ${data.keep_failed.age ?? data.keep_failed}`]]))),
+          pairs(said(QUEUE, data).map(([label, words]) => [label, label === "Workers" ? data.workers.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) : own(words)])))),
       attached(page, data, workers),
     ];
   }
@@ -127,7 +121,8 @@ function attached(page, queue, workers) {
   const move = async (name, on) => {
     const worker = workers.data.items.find((each) => each.name === name);
     if (!worker || takes(worker) === on) return;
-    await attempt(`${name} ${on ? "works for" : "does not work for"} ${queue.name}`, () => (on ? attach(queue, worker) : detach(queue, worker, workers.data.items.filter(takes))));
+    if (on) await attempt(`${name} works for ${queue.name}`, () => attach(queue, worker));
+    else await detach(queue, worker, workers.data.items);
     workers.refresh();
   };
   return h("div", { class: "grid two" }, sides.map(([words, list, on]) => h("section", {
@@ -147,12 +142,30 @@ async function attach(queue, worker) {
   if (!matches(queue.workers, worker.name)) await api.send("PATCH", api.path("/v1/queues", queue.name), { workers: [...queue.workers, worker.name] });
 }
 
-/** By the worker's own list where the queue stands in it; else the queue names those that are left. */
-async function detach(queue, worker, all) {
-  const rest = worker.queues.filter((pattern) => pattern !== queue.name);
-  if (rest.length && rest.length < worker.queues.length) await api.send("PATCH", api.path("/v1/workers", worker.name), { queues: rest });
-  if (!matches(rest, queue.name)) return;
-  const left = all.filter((each) => each.name !== worker.name).map((each) => each.name);
-  if (!left.length) throw new Error("It is the last one: pause the queue instead.");
-  await api.send("PATCH", api.path("/v1/queues", queue.name), { workers: left });
+/** By the worker's own list where the queue stands in it; else by the queue's: a pattern cannot leave one out, so that the names
+ *  of the others that it takes stand in its place. Null: nothing of the queue's is changed. */
+function without(queue, worker, workers) {
+  if (!matches(worker.queues.filter((pattern) => pattern !== queue.name), queue.name)) return null;
+  const stays = queue.workers.filter((pattern) => !matches([pattern], worker.name));
+  const gone = queue.workers.filter((pattern) => matches([pattern], worker.name) && pattern !== worker.name);
+  const named = workers.map((each) => each.name).filter((name) => name !== worker.name && matches(gone, name) && !matches(stays, name));
+  return { workers: [...stays, ...named], gone, named };
+}
+
+const instead = ({ named }) => (named.length ? `It will name those that there are now instead: ${named.join(", ")}.` : "It will do without.");
+
+async function detach(queue, worker, workers) {
+  const left = without(queue, worker, workers);
+  if (left && !workers.some((each) => each.name !== worker.name && matches(left.workers, each.name) && matches(each.queues, queue.name))) {
+    note("It is the last one: pause the queue instead.", "bad");
+    return;
+  }
+  const change = async () => {
+    const rest = worker.queues.filter((pattern) => pattern !== queue.name);
+    if (rest.length < worker.queues.length) await api.send("PATCH", api.path("/v1/workers", worker.name), { queues: rest });
+    if (left) await api.send("PATCH", api.path("/v1/queues", queue.name), { workers: left.workers });
+  };
+  const words = `${worker.name} does not work for ${queue.name}`;
+  if (!left?.gone.length) await attempt(words, change);
+  else if (await confirm(`Detach ${worker.name}?`, `The queue takes workers by ${left.gone.join(" ")}, which cannot leave one out. ${instead(left)} A worker that joins later will not work for it until it is attached here.`, "Detach", change, { danger: false })) note(words);
 }

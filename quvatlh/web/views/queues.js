@@ -4,8 +4,9 @@ import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, short, span, spanMs } from "../lib/format.js";
 import { ask, attempt, bar, button, card, confirm, empty, own, state, table, waiting, when } from "../lib/parts.js";
+import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
-import { CLASS, QUEUE, changes, filled } from "../lib/settings.js";
+import { CLASS, QUEUE, changes, filled, withPlugins } from "../lib/settings.js";
 
 export default function queues(page) {
   const list = page.watch("/v1/queues?limit=1000", { topics: ["task", "queue"], slowMs: 1000 });
@@ -28,7 +29,7 @@ export default function queues(page) {
 
 function columns(page, items) {
   const most = Math.max(1, ...items.map((queue) => queue.counts.pending));
-  const tasks = (queue, wanted) => to(["tasks"], { q: `queue:${queue.name} state:${wanted}` });
+  const tasks = (queue, wanted) => to(["tasks"], { q: write({ queue: queue.name, state: wanted }) });
   return [
     { head: "Queue", kind: "grow", cell: (queue) => [h("a", { class: "title", href: to(["queues", queue.name]) }, own(queue.name)), queue.paused ? [" ", state("paused")] : null] },
     { head: "Waiting", kind: "grow", cell: (queue) => h("a", { class: "quiet", href: tasks(queue, "pending") }, bar(queue.counts.pending, most, count(queue.counts.pending))) },
@@ -48,11 +49,17 @@ export function pause(queue) {
   return attempt(`${queue.name} is ${queue.paused ? "going on" : "paused: what runs goes on"}`, () => api.send("POST", api.path("/v1/queues", queue.name, verb)));
 }
 
-export function editQueue(queue) {
+export async function editQueue(queue) {
+  let workers = [];
+  try {
+    workers = (await api.get("/v1/workers")).items;
+  } catch {
+    // what is asked for next tells it
+  }
   return ask({
     title: queue ? `Queue ${queue.name}` : "New queue",
     text: queue ? "Changes hold from now on, also for what waits already." : "",
-    fields: [...(queue ? [] : [{ name: "name", label: "Name" }]), ...filled(QUEUE, queue ?? { weight: 1, workers: ["*"], discipline: "priority" })],
+    fields: [...(queue ? [] : [{ name: "name", label: "Name" }]), ...filled(withPlugins(QUEUE, workers), queue ?? { weight: 1, workers: ["*"], discipline: "priority" })],
     submit: queue ? "Change" : "Make",
     action: (values) => api.send("PATCH", api.path("/v1/queues", queue ? queue.name : values.name.trim()), { ...(queue ? {} : { weight: 1 }), ...changes(QUEUE, values, queue ?? { weight: 1, workers: ["*"] }) }),
   });

@@ -3,8 +3,8 @@
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural, title, took, work } from "../lib/format.js";
-import { STATES, button, empty, own, state, table, waiting, when } from "../lib/parts.js";
-import { KEYS, match, parse, strangers, wordAt, write } from "../lib/query.js";
+import { STATES, button, empty, note, own, state, table, waiting, when } from "../lib/parts.js";
+import { KEYS, match, parse, quoted, strangers, wordAt, write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { VERBS, allowed, moveFailed, perform } from "../lib/verbs.js";
 
@@ -18,7 +18,11 @@ export default function tasks(page) {
   let filters = {};
   let selected = new Set();
   let allMatching = false;
+  let trail = []; // cursors of the pages that led here, one by one; the first page has none
+  let followed; // the cursor of the link to the next page that was clicked last
+  let isLeft = false;
   const hints = new Hints(page);
+  page.onStop(() => { isLeft = true; });
 
   const query = () => page.place.query;
   const sort = () => query().sort ?? "-created_at";
@@ -29,13 +33,23 @@ export default function tasks(page) {
 
   function moved(place) {
     const before = write(filters);
+    const wasAt = list.address;
     text = place.query.q ?? "";
     hints.arrived(text);
     filters = parse(text);
     if (write(filters) !== before) drop();
     list.move(address());
+    if (list.address !== wasAt) follow(query().cursor);
     const { state: _, ...others } = filters;
     states.move(`/v1/tasks${api.query({ ...others, group_by: "state" })}`, { keep: true });
+  }
+
+  /** Of a page that no link of this list led to, no way back within it is known. */
+  function follow(cursor) {
+    const at = trail.indexOf(cursor);
+    if (at > 0) trail.length = at + 1;
+    else trail = cursor !== undefined && cursor === followed ? [...trail, cursor] : [cursor];
+    followed = undefined;
   }
 
   function drop() {
@@ -64,17 +78,28 @@ export default function tasks(page) {
     page.redraw();
   }
 
-  /** They are on no worker that they could be moved from: to another queue instead. */
-  function onlyFailed() {
+  /** They are on no worker that they could be moved from: to another queue instead. What is selected and not listed here, or
+   *  not any more, is asked for. */
+  async function onlyFailed() {
     if (allMatching) return filters.state === "failed";
-    return list.data.items.filter((task) => selected.has(task.id)).every((task) => task.state === "failed");
+    const seen = new Map(page.live.state === "live" ? list.data.items.map((task) => [task.id, task.state]) : []);
+    if ([...selected].some((id) => (seen.get(id) ?? "failed") !== "failed")) return false;
+    const asked = await Promise.all([...selected].filter((id) => !seen.has(id)).map((id) => api.get(api.path("/v1/tasks", id))));
+    return asked.every((task) => task.state === "failed");
   }
 
   async function bulk(verb) {
     const which = allMatching ? { match: match(filters, STATES) } : { ids: [...selected] };
     const many = allMatching ? list.data.total : selected.size;
     const words = many === null ? "more than 10,000 tasks" : plural(many, "task");
-    if (await (verb === "relocate" && onlyFailed() ? moveFailed(which, words) : perform(page, verb, which, words))) {
+    let toQueue = false;
+    try {
+      toQueue = verb === "relocate" && (await onlyFailed());
+    } catch (error) {
+      note(error.message, "bad");
+      return;
+    }
+    if (!isLeft && (await (toQueue ? moveFailed(which, words) : perform(page, verb, which, words)))) {
       drop();
       list.refresh();
       page.redraw();
@@ -132,8 +157,8 @@ export default function tasks(page) {
     return h("footer", { class: "pager" },
       h("span", { class: "dim" }, total === null ? "more than 10,000" : plural(total, "task"), query().cursor ? "" : items.length < (total ?? 1e9) ? `, the first ${items.length}` : ""),
       query().cursor ? h("a", { class: "button", href: to(["tasks"], { ...query(), cursor: undefined }) }, "First page") : null,
-      query().cursor ? button("Back", () => history.back()) : null,
-      next ? h("a", { class: "button", href: to(["tasks"], { ...query(), cursor: next }), rel: "next" }, "Next page") : null);
+      query().cursor ? button("Back", () => (trail.length > 1 ? history.back() : page.show({ cursor: undefined }))) : null,
+      next ? h("a", { class: "button", href: to(["tasks"], { ...query(), cursor: next }), rel: "next", onclick: () => { followed = next; } }, "Next page") : null);
   }
 
   function render() {
@@ -259,7 +284,7 @@ class Hints {
     if (known && Date.now() - known.at < 10_000) return known.items;
     try {
       const { groups } = await api.get(`/v1/tasks?group_by=${key}`);
-      const items = groups.filter((group) => group.value).map((group) => ({ insert: /\s/.test(group.value) ? `"${group.value}"` : group.value, about: plural(group.count, "task") }));
+      const items = groups.filter((group) => group.value).map((group) => ({ insert: quoted(group.value), about: plural(group.count, "task") }));
       this.known.set(key, { at: Date.now(), items });
       return items;
     } catch {
