@@ -24,10 +24,10 @@ async def test_the_overview_says_how_it_is(seen: Seen) -> None:
     await expect(seen.page.get_by_label("Master and replicas").first).to_contain_text("master")
 
 
-async def test_clocks_that_are_behind_log_time_are_told(seen: Seen) -> None:
+async def test_clocks_that_are_behind_log_time_and_an_even_number_of_voters_are_told(seen: Seen) -> None:
     """Nothing becomes due until they have caught up."""
     told = await seen.ask("/v1/cluster")
-    late = {**told, "clock": {**told["clock"], "behind": "90s"}}
+    late = {**told, "clock": {**told["clock"], "behind": "90s"}, "warning": "2 voters, an even number"}
     await seen.page.route(re.compile("/v1/cluster$"), lambda route: route.fulfill(json=late))
     health = seen.page.get_by_label("Health")
     await seen.page.reload()
@@ -35,6 +35,7 @@ async def test_clocks_that_are_behind_log_time_are_told(seen: Seen) -> None:
     await expect(health).to_contain_text("the clocks are 1 m 30 s behind it: nothing becomes due")
     await seen.at("#/cluster")
     await expect(seen.page.get_by_label("The log", exact=True)).to_contain_text("1 m 30 s behind")
+    await expect(seen.page.get_by_label("Nodes", exact=True).first).to_contain_text("2 voters, an even number")
     await seen.page.unroute_all(behavior="wait")
     await expect(seen.page.get_by_label("The log", exact=True)).to_contain_text("goes on with the clocks")
 

@@ -74,7 +74,7 @@ export default function cluster(page) {
         { head: "Peer", kind: "hide", cell: (node) => h("code", {}, own(node.peer)) },
         { head: "HTTP", kind: "hide", cell: (node) => (/^https?:\/\/[\w.[\]:-]+\/?$/.test(node.http) ? h("a", { href: node.http, rel: "noreferrer" }, node.http) : h("code", {}, own(node.http))) },
         page.may("DELETE /v1/cluster/members/{id}") && data.nodes.length > 1 ? { head: "", kind: "tight", cell: (node) => button("Remove", () => remove(node), { kind: "danger", label: `Remove ${node.name}` }) } : null,
-      ].filter(Boolean), data.nodes, { key: (node) => node.id, caption: "Nodes", reached: true })),
+      ].filter(Boolean), data.nodes, { key: (node) => node.id, caption: "Nodes", reached: true }), data.warning ? h("p", { class: "problem" }, data.warning) : null),
       h("div", { class: "grid two" },
         card("The log", {}, pairs([["Master", data.master ? own(data.master) : state("lost", "none is known")], ["Term", count(data.term)], ["Last entry here", count(data.index)], ["Log time", data.clock.behind === "0s" ? "goes on with the clocks" : state("lost", `stands still: the clocks are ${span(spanMs(data.clock.behind))} behind it`)], ["This page is of", own(data.node)]]),
           page.may("GET /v1/cluster/backup") ? h("p", {}, h("a", { class: "button", href: "/v1/cluster/backup", download: "" }, "Save a backup")) : null),
