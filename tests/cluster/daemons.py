@@ -196,5 +196,10 @@ async def daemons(directory: Path, count: int = 3, *, gauged: bool = False, **en
 def daemons_in(
     net: Net, directory: Path, environ: Mapping[str, str] | None = None, count: int | None = None
 ) -> Cluster:
-    """One in each namespace, or in the first few, not started yet."""
-    return Cluster([daemon(node.place, environ or {}) for node in nodes_in(net, directory, count=count).nodes])
+    """One in each namespace, or in the first few, not started yet. {host} in `environ` is each one's own."""
+
+    def own(place: Place) -> dict[str, str]:
+        host = place.peer.rpartition(":")[0]
+        return {name: value.replace("{host}", host) for name, value in (environ or {}).items()}
+
+    return Cluster([daemon(node.place, own(node.place)) for node in nodes_in(net, directory, count=count).nodes])

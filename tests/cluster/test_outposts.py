@@ -147,7 +147,12 @@ def _prefix(net: Net, number: int) -> tuple[str, ...]:
 async def in_namespaces(directory: Path) -> AsyncIterator[tuple[Net, Outposts]]:
     """Nodes are 0 to 2, workers 3 and 4."""
     needs_namespaces()
-    open_to_all = {"QUVATLH_HTTP_LISTEN": "0.0.0.0:7400", "QUVATLH_HTTP_INSECURE": "true", "QUVATLH_WORKER_SLOTS": "0"}
+    open_to_all = {
+        "QUVATLH_HTTP_LISTEN": "0.0.0.0:7400",
+        "QUVATLH_HTTP_ADVERTISE": "{host}:7400",
+        "QUVATLH_HTTP_INSECURE": "true",
+        "QUVATLH_WORKER_SLOTS": "0",
+    }
     with network(5) as net:
         async with running(daemons_in(net, directory, open_to_all, 3)) as nodes:
             await asyncio.gather(*(node.ready() for node in nodes.nodes if isinstance(node, Daemon)))
