@@ -70,7 +70,7 @@ async def test_every_setting_of_a_queue_is_made_shown_and_taken_away(seen: Seen)
     assert (told["keep"], told["keep_failed"]["age"]) == ({"age": "12h", "count": 500}, "7d")
     await page.get_by_role("link", name="whole").click()
     card = page.get_by_label("How it is set", exact=True)
-    for words in ("sfq", "100/m", "unfinished a key", '"attempts":5', "acme corp = 3", "12h 500"):
+    for words in ("sfq", "100/m", "unfinished a key", '"attempts":5', "acme corp = 3", "12h, at most 500"):
         await expect(card).to_contain_text(words)
     await seen.press("Change…")
     await seen.dialog.get_by_label("Retry").fill("often")

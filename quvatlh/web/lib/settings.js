@@ -1,11 +1,13 @@
 // Settings of queues and classes as fields of a form, and the least change that they ask for.
 
+import { count as counted } from "./format.js";
 import { listed } from "./parts.js";
 
 /** What is no plain text or number is said as text, and read again. */
 const kept = {
   hint: "an age and how many at most, such as 24h 100000; empty: as without",
   say: ({ age, count }) => `${age} ${count}`,
+  tell: ({ age, count }) => `${age}, at most ${counted(count)}`,
   read: (given) => {
     const [age, number, ...more] = given.split(/\s+/);
     if (more.length || (number !== undefined && !/^\d+$/.test(number))) throw new Error(`Not an age and a number: ${given}`);
@@ -76,7 +78,7 @@ function text(field, value) {
 }
 
 /** Each that is set, in words, as `[label, text]`. */
-export const said = (fields, given) => fields.map((field) => [field.label, text(field, given[field.name])]).filter(([, words]) => words);
+export const said = (fields, given) => fields.map((field) => [field.label, text({ ...field, say: field.tell ?? field.say }, given[field.name])]).filter(([, words]) => words);
 
 /** With the disciplines that nodes have as plug-ins. */
 export function withPlugins(fields, workers) {
