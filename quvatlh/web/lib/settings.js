@@ -1,13 +1,13 @@
 // Settings of queues and classes as fields of a form, and the least change that they ask for.
 
-import { count as counted } from "./format.js";
+import { count } from "./format.js";
 import { listed } from "./parts.js";
 
 /** What is no plain text or number is said as text, and read again. */
 const kept = {
   hint: "an age and how many at most, such as 24h 100000; empty: as without",
   say: ({ age, count }) => `${age} ${count}`,
-  tell: ({ age, count }) => `${age}, at most ${counted(count)}`,
+  tell: (keep) => `${keep.age}, at most ${count(keep.count)}`,
   read: (given) => {
     const [age, number, ...more] = given.split(/\s+/);
     if (more.length || (number !== undefined && !/^\d+$/.test(number))) throw new Error(`Not an age and a number: ${given}`);
