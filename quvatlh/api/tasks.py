@@ -115,7 +115,7 @@ _RETRY = object_of(
         "jitter": Field(Kind(_jitter, {"type": ["string", "number"], "description": "10% or 0.1"}), "jitter_permille"),
         "permanent_exit_codes": Field(list_of(integer(-(2**31), COUNT_MAX), 256)),
         "permanent_exceptions": Field(list_of(_NAME)),
-        "permanent_statuses": Field(list_of(integer(0, COUNT_MAX), 256)),
+        "permanent_statuses": Field(list_of(integer(100, 599), 256)),
     }
 )
 

@@ -92,6 +92,11 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"retry": {"bakoff": "linear"}}, ".retry.bakoff", "is not a known field; did you mean backoff?"),
     ({"retry": {"backoff": []}}, ".retry.backoff", "must have 1 to 1000 items"),
     ({"retry": {"backoff": ["1s", "x"]}}, ".retry.backoff[1]", "must be a duration"),
+    (
+        {"retry": {"permanent_statuses": [404, 99999]}},
+        ".retry.permanent_statuses[1]",
+        "must be a whole number from 100 to 599",
+    ),
     ({"retry": {"jitter": "200%"}}, ".retry.jitter", "must be a share such as 10%"),
     ({"retry": {"jitter": "x%"}}, ".retry.jitter", "must be a share such as 10%"),
     ({"retry": {"factor": 0}}, ".retry.factor", "must be a number from 1 to 1000"),
