@@ -72,6 +72,7 @@ ACCESS: Final[Mapping[Key, Need]] = {
     ("DELETE", "/v1/classes/{name}"): Need("operator", "whole"),
     ("GET", "/v1/workers"): Need("viewer", "none"),
     ("GET", "/v1/workers/{name}"): Need("viewer", "none"),
+    ("GET", "/v1/workers/{name}/load"): Need("viewer", "none"),
     ("PATCH", "/v1/workers/{name}"): Need("operator", "whole"),
     ("POST", "/v1/workers/{name}/drain"): Need("operator", "whole"),
     ("POST", "/v1/workers/{name}/undrain"): Need("operator", "whole"),

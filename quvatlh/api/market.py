@@ -113,6 +113,10 @@ async def get_worker(exchange: Exchange) -> web.StreamResponse:
     return exchange.answer(shapes.wire(await exchange.pool.worker(exchange.call(), _name(exchange, "worker"))))
 
 
+async def get_worker_load(exchange: Exchange) -> web.StreamResponse:
+    return exchange.answer(shapes.wire(await exchange.pool.worker_load(exchange.call(), _name(exchange, "worker"))))
+
+
 async def patch_worker(exchange: Exchange) -> web.StreamResponse:
     changes, key = await exchange.json()
     worker = await exchange.pool.patch_worker(exchange.call(key), _name(exchange, "worker"), changes)

@@ -117,7 +117,22 @@ _WORKER: Final = {
     "free": _COUNT,
     "queues": _IDS,
     "facts": {"type": "object"},
+    "load": {
+        "anyOf": [
+            _answer(
+                {
+                    "cpu_load": {"type": "number", "minimum": 0, "maximum": 1},
+                    "memory_free_bytes": _COUNT,
+                    "memory_total_bytes": _COUNT,
+                    "disk_free_bytes": _COUNT,
+                }
+            ),
+            {"type": "null"},
+        ],
+        "description": "of its machine now; null where it is not known",
+    },
 }
+_PERCENTS: Final = {"type": "array", "items": {"type": ["integer", "null"], "minimum": 0, "maximum": 100}}
 _SPAN: Final = {"type": "string"}
 _SPANS: Final = {"anyOf": [_answer(dict.fromkeys(("p50", "p95", "p99"), _SPAN)), {"type": "null"}]}
 _PER_S: Final = {"type": "number", "description": "tasks a second, over `span`"}
@@ -278,6 +293,7 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "Classes": _list("Class"),
     "Worker": _answer(_WORKER),
     "Workers": _list("Worker"),
+    "WorkerLoad": _answer({"step": _SPAN, "cpu": _PERCENTS, "memory": _PERCENTS}),
     "Policy": _answer(_POLICY, ("name", "version", "digest", "at")),
     "Policies": _list("Policy"),
     "PolicyTest": _answer(

@@ -142,6 +142,13 @@ ROUTES: Final[Sequence[Route]] = (
     _route("GET", "/v1/workers", market.get_workers, "Workers", "Workers"),
     _route("GET", "/v1/workers/{name}", market.get_worker, "One worker", "Worker"),
     _route(
+        "GET",
+        "/v1/workers/{name}/load",
+        market.get_worker_load,
+        "The last hour of its machine, for charts",
+        "WorkerLoad",
+    ),
+    _route(
         "PATCH",
         "/v1/workers/{name}",
         market.patch_worker,

@@ -137,6 +137,9 @@ class Server:
         finally:
             self._under_way.discard(answering)
         self._count(answering, response.status, started)
+        if request.method == "GET" and not response.prepared:
+            took_s = asyncio.get_running_loop().time() - started
+            response.headers["Server-Timing"] = f"node;dur={took_s * 1000:.1f}"
         return response
 
     async def _answer(self, answering: _Answering) -> web.StreamResponse:

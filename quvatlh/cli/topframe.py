@@ -12,7 +12,7 @@ from quvatlh.cli.printing import age, plain, plain_lines, span, summary
 from quvatlh.cli.queuewords import HEADS as QUEUE_HEADS
 from quvatlh.cli.queuewords import pairs as queue_pairs
 from quvatlh.cli.queuewords import row as queue_row
-from quvatlh.cli.topkeys import VIEWS, State, place
+from quvatlh.cli.topkeys import VIEWS, State, place, tasks_shown
 from quvatlh.cli.toplines import GROW_MIN, Column, Line, Row, Span, bars, cut, ends, fit_line, table, width, wrapped
 from quvatlh.cli.topoverview import load, overview, slots, state_cell, why
 from quvatlh.cli.topread import Seen
@@ -97,7 +97,8 @@ def _foot(state: State, columns: int) -> Line:
     elif state.view == "overview":
         words = [KEYS, "/ filter tasks", "p pause", "q quit"]
     else:
-        words = ["↑↓ move", "Enter open", f"s sort: {state.sort}", "/ filter", "p pause", "1-4 view", "q quit"]
+        order = f"s show: {tasks_shown(state)}" if state.view == "tasks" else f"s sort: {state.sort}"
+        words = ["↑↓ move", "Enter open", order, "/ filter", "p pause", "1-4 view", "q quit"]
     while len(words) > 1 and width(" · ".join(words)) > columns:
         del words[-2]  # how to leave stays
     return [Span(cut(" · ".join(words), columns), "dim")]
@@ -190,6 +191,8 @@ def _worker_list(seen: Seen, state: State, columns: int, rows: int) -> list[Line
         Column("STATE"),
         Column("SLOTS"),
         Column("TAKEN", right=True),
+        Column("CPU", right=True),
+        Column("MEM", right=True),
         Column("LAST HOUR", spare=True),
         Column("QUEUES", spare=True),
         Column("ROLE", spare=True),
@@ -199,9 +202,16 @@ def _worker_list(seen: Seen, state: State, columns: int, rows: int) -> list[Line
     for one in _workers(seen, state):
         queues = cut(plain(",".join(one["queues"])), 20) or "-"
         hour = bars(_thinned(live.get(one["name"], ())), SPARK)
-        cells.append([one["name"], state_cell(one["state"]), *slots(one), hour, queues, one["role"]])
+        cells.append([one["name"], state_cell(one["state"]), *slots(one), *_machine(one), hour, queues, one["role"]])
     empty = "No worker: nothing starts." if seen.get("workers") is not None else "asking ..."
     return _list(heads, cells, row_keys(seen, state), state, columns, rows, empty)
+
+
+def _machine(worker: Json) -> tuple[str, str]:
+    load = worker.get("load")
+    if load is None:
+        return "-", "-"
+    return f"{load['cpu_load']:.0%}", f"{1 - load['memory_free_bytes'] / max(1, load['memory_total_bytes']):.0%}"
 
 
 def _thinned(values: list[float | None]) -> list[float | None]:

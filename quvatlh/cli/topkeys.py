@@ -20,6 +20,8 @@ SORTS: Final[Mapping[str, Sequence[str]]] = {
     "tasks": ("newest", "running", "waiting", "failed"),
     "workers": ("load", "name"),
 }
+_SHOWN: Final = {"running": "claimed,running", "waiting": "pending", "failed": "failed"}
+"""Of tasks: what else than all is shown."""
 FILTER_CHARS_MAX: Final = 200
 PAGE_ROWS: Final = 10
 FILTERS: Final = frozenset({"state", "queue", "group", "name", "worker", "tag", "key", "error", "kind"})
@@ -189,9 +191,14 @@ def tasks_query(state: State) -> dict[str, str]:
             words.append(word)
     query |= {"q": " ".join(words)} if words else {}
     sort = state.sorts.get("tasks", "newest")
-    states = {"running": "claimed,running", "waiting": "pending", "failed": "failed"}
-    query = ({"state": states[sort]} if sort in states else {}) | query
+    query = ({"state": _SHOWN[sort]} if sort in _SHOWN else {}) | query
     return query | {"sort": {"failed": "-finished_at", "waiting": "created_at"}.get(sort, "-created_at")}
+
+
+def tasks_shown(state: State) -> str:
+    """By what the tasks of the list are chosen: a state in the filter goes before the key."""
+    sort = state.sorts.get("tasks", "newest")
+    return "as filtered" if sort in _SHOWN and tasks_query(state)["state"] != _SHOWN[sort] else sort
 
 
 class Decoder:

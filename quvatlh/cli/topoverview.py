@@ -199,7 +199,14 @@ def _lists(seen: Seen, columns: int, rows: int, now_ms: int) -> list[Line]:
     for done, i in enumerate(smallest):
         mine[i] = min(left // (len(parts) - done), len(parts[i]) + 1)
         left -= mine[i]
-    return [line for part, lines in zip(parts, mine, strict=True) for line in ([], *part[: lines - 1])]
+    return [line for part, lines in zip(parts, mine, strict=True) for line in ([], *_cut(part, lines - 1))]
+
+
+def _cut(part: list[Line], lines: int) -> list[Line]:
+    """Its first lines; what is left out is told where there is a line for that."""
+    if len(part) <= lines or lines < PART_MIN:
+        return part[:lines]
+    return [*part[: lines - 1], [Span(f"  and {len(part) - lines + 1:,} more", "dim")]]
 
 
 def _queues(seen: Seen, columns: int, now_ms: int) -> list[Line]:

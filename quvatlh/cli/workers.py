@@ -12,7 +12,7 @@ import click
 
 from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.names import completing, hinting
-from quvatlh.cli.printing import Table, age, count, labelled, plain, print_json, styled, summary, value_words
+from quvatlh.cli.printing import Table, age, count, labelled, plain, print_json, size, styled, summary, value_words
 from quvatlh.cli.progress import progress
 from quvatlh.cli.session import Duration, Session, speaks_http
 from quvatlh.cli.status import ExitStatus
@@ -223,5 +223,11 @@ def _pairs(found: Json) -> Iterator[tuple[str, str]]:
     yield "queues", plain(", ".join(found["queues"])) or "-"
     yield "tags", plain(", ".join(_own_tags(found))) or "-"
     yield "runs", plain(", ".join(found["adapters"])) or "-"
+    load = found.get("load")
+    if load is not None:
+        yield "cpu", f"{load['cpu_load']:.0%} in use"
+        free, total = load["memory_free_bytes"], load["memory_total_bytes"]
+        yield "memory", f"{size(free)} of {size(total)} free"
+        yield "disk", f"{size(load['disk_free_bytes'])} free"
     for name, value in found["facts"].items():
         yield plain(name), value_words(value)

@@ -278,6 +278,10 @@ class Client:
     async def worker(self, name: str) -> Json:
         return await self._read(_path("/v1/workers", name), {})
 
+    async def worker_load(self, name: str) -> Json:
+        """Percent of its machine in use, oldest first, at most an hour until now: `{step, cpu, memory}`."""
+        return await self._read(_path("/v1/workers", name, "load"), {})
+
     async def patch_worker(self, name: str, changes: Mapping[str, Any], *, key: str | None = None) -> Json:
         """Any of `tags, queues, slots` -> the worker as it is then."""
         return await self._write("PATCH", _path("/v1/workers", name), changes, key)

@@ -18,6 +18,9 @@ from quvatlh.core.results import Answer, Shift
 from quvatlh.core.scopes import Scope
 from quvatlh.ports import Word
 
+HOUR_STEP_S = 5
+HOUR_PAIR = 2
+HOUR_BYTES = 3600 // HOUR_STEP_S * HOUR_PAIR
 VERSION = 1
 _PREFIX = bytes([VERSION])
 
@@ -111,6 +114,15 @@ class No(Struct, frozen=True, array_like=True, tag="no"):
 Reply = Told | No
 
 
+class Load(Struct, frozen=True, array_like=True):
+    """Of a worker's machine, as it is now: ports.HostLoad."""
+
+    cpu_load: float
+    memory_free_bytes: int
+    memory_total_bytes: int
+    disk_free_bytes: int
+
+
 class Beat(Struct, frozen=True, array_like=True):
     """A sign of life of a session, by who has its secret."""
 
@@ -121,6 +133,10 @@ class Beat(Struct, frozen=True, array_like=True):
     """Taken by actions that still end here and count nowhere else any more."""
     held: tuple[Serial, ...] | None = None
     """Tokens of all that runs here: in the first beat to a master, or after a while apart. None: as before."""
+    load: Load | None = None
+    """None: it is not known."""
+    hour: Annotated[bytes, Meta(max_length=HOUR_BYTES)] = b""
+    """hostloads.Hour.told, where `held` is told."""
 
 
 class BeatAnswer(Struct, frozen=True, array_like=True):
@@ -230,6 +246,8 @@ class HeardAnswer(Struct, frozen=True, array_like=True):
     """Workers that the master has not heard of late, whatever the table says yet."""
     claims: dict[str, int] = {}
     """By pull worker, the room of the largest claim that waits for something of the queue."""
+    weighed: dict[str, Offer] = {}
+    """By worker, what stood when the task was given away last."""
 
 
 class BalanceAsk(Struct, frozen=True, array_like=True):

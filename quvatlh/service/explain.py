@@ -111,7 +111,7 @@ class Explain:
         if seen is None or not is_seen(call, seen.facts.task):
             raise await self._reads.unknown(call, task_id)
         facts, row = seen.facts, seen.facts.task.row
-        said = await self._said(seen, ASK_S) if _waits(seen.facts) else []
+        said = await (self._said if _waits(facts) else self._kept)(seen, ASK_S)
         reason = _reason(facts, said, seen.small) if _waits(facts) else row.state
         return {
             "state": row.state,
@@ -146,6 +146,18 @@ class Explain:
         heard = await self._heard(row.seq, row.queue, patience_s)
         return _workers(seen.facts, seen.workers, seen.busy, heard)
 
+    async def _kept(self, seen: Seen, patience_s: float) -> list[Said]:
+        """What policies said before it was awarded, while the master remembers that."""
+        task = seen.facts.task
+        if task.shape.policy is None:
+            return []
+        heard = await self._heard(task.row.seq, task.row.queue, patience_s)
+        said = ((name, _by_policy(offer, pulls=False), offer) for name, offer in sorted(heard.weighed.items()))
+        return [
+            Said(name, *(refusal or ("would_run", "")), None if refusal else offer.score)
+            for name, refusal, offer in said
+        ]
+
     def _now_ms(self) -> int:
         return max(self._clock.wall_ms(), self._state.time_ms)
 
@@ -168,7 +180,8 @@ class Explain:
     def _tell(self, ask: asks.HeardAsk) -> asks.HeardAnswer:
         silent = [name for name in self._presence.workers() if self._presence.is_silent(name)]
         verdicts = dict(self._book.verdicts(ask.task))
-        return asks.HeardAnswer(verdicts, tuple(silent), self.claims(ask.queue))
+        weighed = dict(self._book.weighed(ask.task))
+        return asks.HeardAnswer(verdicts, tuple(silent), self.claims(ask.queue), weighed)
 
     async def _asked(self, _asker: str, body: bytes) -> bytes:
         return asks.HEARD_ANSWER.encode(self._tell(asks.HEARD_ASK.decode(body)))

@@ -16,6 +16,7 @@ from quvatlh.core.scopes import narrowed
 from quvatlh.core.views import PolicyView, WorkerView
 from quvatlh.service import asks, records, scoping
 from quvatlh.service.answers import shown
+from quvatlh.service.hostloads import STEP_S, HostLoads, columns
 from quvatlh.service.pool import Call, Groups, Json, Page, Rejected
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import BOUNDS
@@ -28,18 +29,26 @@ CHANGEABLE: Final = frozenset({"tags", "queues", "slots", "draining"})
 
 
 class Fleet:
-    def __init__(self, reads: Reads, writes: Writes, sources: Sources) -> None:
+    def __init__(self, reads: Reads, writes: Writes, sources: Sources, loads: HostLoads) -> None:
         self._reads = reads
         self._writes = writes
         self._sources = sources
+        self._loads = loads
 
     # --- workers ---
 
     async def workers(self, call: Call) -> Sequence[Json]:
-        return [records.worker(view) for view in await self._reads.read(call, queries.workers)]
+        views = await self._reads.read(call, queries.workers)
+        now = await self._loads.now()
+        return [records.worker(view, now.get(view.name)) for view in views]
 
     async def worker(self, call: Call, name: str) -> Json:
-        return records.worker(await self.view(call, name))
+        view = await self.view(call, name)
+        return records.worker(view, (await self._loads.now()).get(name))
+
+    async def worker_load(self, call: Call, name: str) -> Json:
+        await self.view(call, name)
+        return {"step_ms": STEP_S * 1000, **columns(await self._loads.hour(name))}
 
     async def patch_worker(self, call: Call, name: str, changes: Json) -> Json:
         known = await self.view(call, name)

@@ -24,6 +24,7 @@ from quvatlh.service.explain import Explain
 from quvatlh.service.feed import EVENTS_MAX, Feed, Hearer
 from quvatlh.service.fleet import Fleet
 from quvatlh.service.history import History
+from quvatlh.service.hostloads import HostLoads
 from quvatlh.service.keys import Keys
 from quvatlh.service.largeresults import LargeResults
 from quvatlh.service.outputs import Outputs
@@ -141,6 +142,7 @@ class NodePool:
         self.tasks, self.groups, self.task, self.actions = reads.tasks, reads.groups, reads.task, reads.actions
         self.result, self.log, self.events = reads.result, logs.log, reads.events
         self.workers, self.worker, self.patch_worker = fleet.workers, fleet.worker, fleet.patch_worker
+        self.worker_load = fleet.worker_load
         self.announcements, self.owned, self.count_owned = fleet.announcements, fleet.owned, fleet.count_owned
         self.policies, self.policy, self.test_policy = fleet.policies, fleet.policy, trials.test_policy
         self.put_policy, self.delete_policy = fleet.put_policy, fleet.delete_policy
@@ -180,6 +182,8 @@ class Node:
         self._now_ms: Callable[[], int] = lambda: max(clock.wall_ms(), state.time_ms)
         """What tokens expire by: a clock that is behind, or was set back, makes none of them last beyond log time."""
         self.presence = Presence(log, peers, self.door, state, clock)
+        self._loads = HostLoads(log, peers, clock)
+        self.presence.on_beat = self._loads.heard
         self.door.is_silent = self.presence.is_silent
         self.door.is_ended_with = self.presence.is_ended_with
         self.seats = Seats(log, peers, self.door, self.presence, state, clock)
@@ -247,7 +251,7 @@ class Node:
         bulks = Bulks(log, peers, self.door, reads, self.tree, world.entropy)
         sources = Sources(world.judge)
         writes = Writes(self.door, reads, self._status, self.reserves.own, bulks, sources)
-        fleet = Fleet(reads, writes, sources)
+        fleet = Fleet(reads, writes, sources, self._loads)
         explain = Explain(log, peers, state, reads, self.presence, duties.book, clock)
         explain.claims = duties.pulls.offered
         return NodePool(

@@ -48,6 +48,8 @@ class _Heard:
 
     offers: dict[str, tuple[str, asks.Offer]] = field(default_factory=dict)
     """Worker -> its session, and what it said last."""
+    weighed: dict[str, asks.Offer] = field(default_factory=dict)
+    """By worker: what stood when it was given away last."""
     row: TaskRow | None = None
     """As it was when the first bid came; None while no bid stands."""
 
@@ -117,6 +119,10 @@ class Book:
                 continue
             if event.kind in _VOID:
                 self._leave_lane(event.seq, heard)
+                if event.kind == "task.claimed":
+                    heard.weighed = (
+                        self._standing(heard) or heard.weighed
+                    )  # else one more instance, of the same auction
                 heard.offers = {worker: ("", offer) for worker, (_, offer) in heard.offers.items()}
             elif event.kind in _MOVED:
                 self._leave_lane(event.seq, heard)
@@ -171,13 +177,15 @@ class Book:
     def scores(self, seq: int) -> Mapping[str, float]:
         """Worker -> score of a bid that stands. A session that is over bids no more."""
         heard = self._tasks.get(seq)
-        if heard is None:
-            return {}
+        standing = {} if heard is None else self._standing(heard)
+        return {worker: offer.score for worker, offer in standing.items() if offer.word == "bid"}
+
+    def _standing(self, heard: _Heard) -> dict[str, asks.Offer]:
         workers = self._presence.workers()
         return {
-            worker: offer.score
+            worker: offer
             for worker, (session, offer) in heard.offers.items()
-            if offer.word == "bid" and worker in workers and workers[worker].session == session
+            if worker in workers and workers[worker].session == session
         }
 
     def open_s(self, seq: int, eligible: Sequence[tuple[str, str]]) -> float:
@@ -195,3 +203,7 @@ class Book:
         """What each worker said last, whether it stands or not."""
         heard = self._tasks.get(seq)
         return {} if heard is None else {worker: offer for worker, (_, offer) in heard.offers.items()}
+
+    def weighed(self, seq: int) -> Mapping[str, asks.Offer]:
+        """What had been said of it when it was given away; of what others said later, or of an earlier try, nothing."""
+        return self._tasks[seq].weighed if seq in self._tasks else {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from quvatlh.core.model import WorkerFacts
 from quvatlh.ports import Host
+from quvatlh.service import asks
 from quvatlh.service.seat import Look
 from quvatlh.service.worker import Worker
 
@@ -26,6 +27,11 @@ def load_of(host: Host) -> MachineLoad:
             return {}
 
     return load
+
+
+def measured(load: Mapping[str, Any]) -> asks.Load | None:
+    """As beats tell it; None where something is not known."""
+    return asks.Load(**load) if load else None
 
 
 Wanted = tuple[str, str, str, int]

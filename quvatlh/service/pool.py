@@ -326,10 +326,15 @@ class Market(Protocol):
         ...
 
     async def workers(self, call: Call) -> Sequence[Json]:
-        """`{name, node, role, state, tags, adapters, slots, free, queues, facts}`, by name."""
+        """`{name, node, role, state, tags, adapters, slots, free, queues, facts, load}`, by name. Of one that does not tell
+        its load it is None, else `{cpu_load, memory_free_bytes, memory_total_bytes, disk_free_bytes}`."""
         ...
 
     async def worker(self, call: Call, name: str) -> Json: ...
+
+    async def worker_load(self, call: Call, name: str) -> Json:
+        """`{step_ms, cpu: [percent or None], memory: [percent or None]}`, oldest first, at most an hour until now."""
+        ...
 
     async def patch_worker(self, call: Call, name: str, changes: Json) -> Json:
         """Any of `tags, queues, slots, draining` -> the worker as it is then."""

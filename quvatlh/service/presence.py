@@ -49,6 +49,8 @@ class Presence:
     def __init__(self, log: Log, peers: Peers, door: Door, state: State, clock: Clock) -> None:
         self.on_room: Callable[[], None] = lambda: None
         """A worker takes again, or more than before, and no entry tells of it."""
+        self.on_beat: Callable[[asks.Beat], None] = lambda _beat: None
+        """One that was proved."""
         self._log = log
         self._door = door
         self._state = state
@@ -105,6 +107,7 @@ class Presence:
         view = self.workers().get(beat.worker)
         if view is None or view.session != beat.session or not self._is_proved(beat):
             return asks.BeatAnswer(known=False)
+        self.on_beat(beat)
         has_room = self._is_silent(beat.session) or beat.surplus_slots < self.surplus_slots(beat.session)
         self._heard[beat.session] = arrived
         self._surplus[beat.session] = beat.surplus_slots

@@ -10,7 +10,7 @@ import msgspec
 
 from quvatlh.core.limits import FILED_RESULT, PACKED_RESULT, RAW_RESULT
 from quvatlh.core.views import ActionView, AnnouncementView, OwnedView, TaskView, TokenView, WorkerView
-from quvatlh.service import tails
+from quvatlh.service import asks, tails
 from quvatlh.service.depths import is_deeper
 from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import Json
@@ -78,7 +78,7 @@ def _action(view: ActionView) -> Json:
     }
 
 
-def worker(view: WorkerView) -> Json:
+def worker(view: WorkerView, load: asks.Load | None = None) -> Json:
     facts = view.facts
     return {
         "name": view.name,
@@ -91,6 +91,7 @@ def worker(view: WorkerView) -> Json:
         "free": 0 if view.state == "lost" else max(0, facts.slots - view.slots_taken),
         "queues": list(facts.queues),
         "facts": facts.facts,
+        "load": None if load is None or view.state == "lost" else msgspec.structs.asdict(load),
     }
 
 

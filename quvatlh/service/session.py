@@ -19,6 +19,7 @@ from quvatlh.core.model import WorkerFacts
 from quvatlh.ports import Clock, Executor, Life, LogError
 from quvatlh.service import asks
 from quvatlh.service.door import Refusal
+from quvatlh.service.hostloads import Hour
 from quvatlh.service.presence import BEAT_S
 from quvatlh.service.seat import Seat, secret_hash
 
@@ -78,6 +79,7 @@ class Session:
         directory: str,
         facts: WorkerFacts,
         note: Callable[..., None],
+        load: Callable[[], asks.Load | None] = lambda: None,
     ) -> None:
         self.worker = worker
         self.facts = facts
@@ -93,6 +95,8 @@ class Session:
         self._holder = holder
         self._directory = directory
         self._note = note
+        self._load = load
+        self._hour = Hour()
         self._life: Life | None = None
         self._fresh = False
         """The executor was started by this daemon, so there was nothing before."""
@@ -242,9 +246,13 @@ class Session:
         if life is None or session != life.session:
             return
         held = self._holder.held() if names else None
-        beat = asks.Beat(self.worker, session, life.secret, self._holder.surplus_slots(), held)
-        self._names_held = False
+        load = self._load()
         sent = self._clock.boot()
+        if load is not None:
+            self._hour.add(sent, load)
+        hour = self._hour.told(sent) if names else b""
+        beat = asks.Beat(self.worker, session, life.secret, self._holder.surplus_slots(), held, load, hour)
+        self._names_held = False
         try:
             answer = await self._seat.beat(beat)
         except (LogError, asks.Unreadable):

@@ -27,7 +27,7 @@ from quvatlh.service.announcer import Announcer
 from quvatlh.service.bidder import Bidder
 from quvatlh.service.courier import Courier
 from quvatlh.service.mixed import Mixed
-from quvatlh.service.ownstate import MachineLoad, OwnState
+from quvatlh.service.ownstate import MachineLoad, OwnState, measured
 from quvatlh.service.reports import Reports
 from quvatlh.service.seat import LISTED_MAX, Claim, Seat, Standing, serial_of
 from quvatlh.service.session import Session
@@ -72,6 +72,7 @@ class Workplace:
         self.session = Session(
             seat, executor, craft.clock, self.worker,
             worker=worker, directory=directory, facts=facts, note=craft.note,
+            load=lambda: measured(craft.load()),
         )  # fmt: skip
         self.worker.session = self.session
         self.worker.send = None if mixed is None else mixed.send

@@ -110,6 +110,7 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("DELETE", "/v1/classes/none", None, 404, "not_found", "there is no class none"),
     ("GET", "/v1/workers?x=1", None, 400, "unknown_field", "x is not a known parameter"),
     ("GET", "/v1/workers/two", None, 404, "not_found", "there is no worker two"),
+    ("GET", "/v1/workers/two/load", None, 404, "not_found", "there is no worker two"),
     ("GET", "/v1/workers/a%2Fb", None, 404, "not_found", "there is no worker 'a/b'"),
     ("PATCH", "/v1/workers/two", {"slots": 1}, 404, "not_found", "there is no worker two"),
     ("PATCH", "/v1/workers/one", {}, 400, "invalid", "must name at least one of tags, queues, slots"),

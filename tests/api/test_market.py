@@ -65,6 +65,12 @@ async def test_workers_are_listed_changed_drained_and_back(node: Node) -> None:
     assert (await client.get("/v1/workers/one")).json == changed.json
 
 
+async def test_a_worker_says_what_its_machine_bears_and_bore(node: Node) -> None:
+    assert (await node.client.get("/v1/workers/one")).json["load"]["cpu_load"] == 0.25
+    hour = (await node.client.get("/v1/workers/one/load")).json
+    assert hour == {"step": "5s", "cpu": [None, 50, 25], "memory": [None, 24, 25]}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

@@ -37,7 +37,10 @@ def queue(name: str, pending: int = 0, running: int = 0, oldest_s: float | None 
 
 
 def worker(name: str, free: int, state: str = "up") -> dict[str, Any]:
-    return {"name": name, "node": name, "role": "node", "state": state, "slots": 8, "free": free, "queues": ["*"]}
+    memory = {"memory_free_bytes": 6 << 30, "memory_total_bytes": 8 << 30}
+    load = None if state == "lost" else {"cpu_load": (8 - free) / 16, **memory, "disk_free_bytes": 20 << 30}
+    usual = {"role": "node", "state": state, "slots": 8, "free": free, "queues": ["*"]}
+    return {"name": name, "node": name, "load": load} | usual
 
 
 def task(n: int, state: str, age_s: float, **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from quvatlh.cli.main import main
 from quvatlh.cli.topframe import frame
-from quvatlh.cli.topkeys import Decoder, State, place, press, tasks_query
+from quvatlh.cli.topkeys import Decoder, State, place, press, tasks_query, tasks_shown
 from quvatlh.cli.toplines import Column, Row, Span, ansi, bars, cut, fit, line_width, table, text_of, width, wrapped
 from quvatlh.cli.topoverview import health
 from quvatlh.cli.topread import Reader
@@ -111,6 +111,9 @@ def test_a_filter_is_fields_and_text() -> None:
         "sort": "-created_at",
     }
     assert tasks_query(State(sorts={"tasks": "failed"})) == {"state": "failed", "sort": "-finished_at"}
+    assert tasks_shown(State(sorts={"tasks": "failed"}, filter="queue:a")) == "failed"
+    assert tasks_shown(State(sorts={"tasks": "failed"}, filter="state:running")) == "as filtered"
+    assert tasks_shown(State(filter="state:running")) == "newest"
     assert tasks_query(State(sorts={"tasks": "waiting"})) == {"state": "pending", "sort": "created_at"}
 
 

@@ -27,6 +27,12 @@ def worker(name: str, slots: int = 2, *tags: str) -> Json:
         "free": slots,
         "queues": ["*"],
         "facts": {"os": "linux", "cpus": slots},
+        "load": {
+            "cpu_load": 0.25,
+            "memory_free_bytes": 3 << 30,
+            "memory_total_bytes": 4 << 30,
+            "disk_free_bytes": 20 << 30,
+        },
     }
 
 
@@ -72,6 +78,11 @@ class FakeMarket(Gate):
     async def worker(self, call: Call, name: str) -> Json:
         await self._enter(call)
         return dict(known(self.crew, name, "worker"))
+
+    async def worker_load(self, call: Call, name: str) -> Json:
+        await self._enter(call)
+        known(self.crew, name, "worker")
+        return {"step_ms": 5000, "cpu": [None, 50, 25], "memory": [None, 24, 25]}
 
     async def patch_worker(self, call: Call, name: str, changes: Json) -> Json:
         await self._enter(call)

@@ -65,6 +65,8 @@ class Stand:
         self.sender = sender
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.room = ROOMY
+        self.load: dict[str, Any] = {}
+        """Of its machine."""
         self.fatal: list[BaseException] = []
         self.mirrors: list[Mirror] = []
         self.committed = 0
@@ -85,6 +87,7 @@ class Stand:
             self.entropy,
             lambda: self.room,
             LogFacts(lambda: self.committed, clocks_ms=lambda: self.clock.wall_ms() + self.log.ahead_ms),
+            load=lambda: self.load,
             note=lambda text, **fields: self.notes.append((text, fields)),
             sender=self.sender,
         )

@@ -11,7 +11,7 @@ from quvatlh.core import commands as c
 from quvatlh.core.model import HtbClass, QueueSettings, Rate
 from quvatlh.service import asks
 from quvatlh.service.pool import Rejected, Turn
-from tests.service.bidding import POLICY, offer, ready
+from tests.service.bidding import POLICY, offer, owner_of, ready
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -97,6 +97,27 @@ async def test_where_a_policy_has_bid_its_score_is_told_and_elsewhere_none(tmp_p
             }
         plain = await why(master, await master.add(queue="p"))
         assert [each["score"] for each in plain["workers"]] == [None, None]
+
+
+async def test_what_policies_said_is_told_of_a_task_that_was_awarded_too(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        await ready(master, follower)
+        task = await master.add(policy=POLICY)
+        await offer(master, "n2", task, "no_bid")
+        await offer(master, "n1", task, 2.5)
+        assert await owner_of(master, task) == "n1"
+        await offer(master, "n2", task, 7.0)
+        for node in (master, follower):
+            told = (await why(node, task))["workers"]
+            assert [tuple(each.values()) for each in told] == [
+                ("n1", "would_run", "", 2.5),
+                ("n2", "policy", "its policy does not want it", None),
+            ]
+        plain = await master.add(tags=["node=n1"])
+        await master.until_state(plain, "running")
+        assert (await why(master, plain))["workers"] == []
+        switchboard.cut("n2")
+        assert (await why(follower, task))["workers"] == []
 
 
 async def test_what_holds_it_is_named_with_who_holds_it(tmp_path: Path) -> None:

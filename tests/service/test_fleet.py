@@ -49,6 +49,7 @@ async def test_a_worker_is_shown_and_changed(tmp_path: Path) -> None:
             "free": 1,
             "queues": ["*"],
             "facts": {"node_id": "n1"},
+            "load": None,
         }
         changes = {"tags": ["gpu", *worker["tags"]], "slots": 8, "queues": ["a*"], "draining": True}
         changed = await stand.pool.patch_worker(asked(), "n1", changes)

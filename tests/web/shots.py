@@ -69,6 +69,8 @@ def main(directory: Path, only: set[str]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     if lacking := browser.missing():
         sys.exit(lacking)
     main(Path(sys.argv[1]), set(sys.argv[2:]))

@@ -151,7 +151,11 @@ async def test_a_task_that_waits_says_what_workers_bid_for_it(seen: Seen) -> Non
     await seen.until(f"/v1/tasks/{task}/explain", lambda told: told["workers"][0]["score"] == 2.5)
     page = await seen.at(f"#/tasks/{task}")
     await expect(page.get_by_label("What each worker says").first).to_contain_text("bids 2.5")
-    await seen.ask("/v1/tasks/delete", {"ids": [first, task]})
+    await seen.ask("/v1/tasks/delete", {"ids": [first]})
+    await seen.state(task, "running")
+    await expect(page.get_by_role("group", name="What the policy said")).to_contain_text("bids 2.5")
+    await expect(page.get_by_label("What each worker says")).to_have_count(0)
+    await seen.ask("/v1/tasks/delete", {"ids": [task]})
 
 
 async def test_whose_instances_a_worker_has_is_told_apart_from_its_jobs(seen: Seen) -> None:
@@ -342,4 +346,11 @@ async def test_bars_of_a_list_are_of_one_scale_and_a_workers_machine_is_told_on_
     assert "os=" not in await seen.row("alpha").first.inner_text()
     await page.get_by_role("link", name="alpha").click()
     await expect(page.get_by_label("alpha", exact=True)).to_contain_text("os=linux")
+    await expect(page.get_by_label("alpha", exact=True)).to_contain_text("GiB free")
+    load = (await seen.until("/v1/workers/alpha", lambda told: told["load"]))["load"]
+    assert 0 <= load["cpu_load"] <= 1
+    machine = page.locator("figure", has_text="Machine of alpha")
+    await expect(machine).to_contain_text("processors")
+    memory = round(100 * (1 - load["memory_free_bytes"] / load["memory_total_bytes"]))
+    await expect(machine).to_contain_text(re.compile(rf"memory ({memory - 1}|{memory}|{memory + 1}) %"))
     await seen.tell("POST", "/v1/queues/deep/purge", {})

@@ -49,11 +49,12 @@ function path(values, top, x, y) {
 }
 
 /** `lines`: [{name, values, tone}], all over the same time; `spanMs`: how much that is; `fromMs`, `stepMs`: when the first value
- * began, and how long each is; `unit`: how a value is said. */
-export function chart(title, lines, { spanMs: overMs, fromMs, stepMs, unit = short } = {}) {
+ * began, and how long each is; `unit`: how a value is said, `axis`: beside the scale; `least`: the top of the scale is no lower;
+ * `newest`: which value is the one of now, where the last few may be missing. */
+export function chart(title, lines, { spanMs: overMs, fromMs, stepMs, unit = short, axis = unit, least = 0, newest = known } = {}) {
   const shown = lines.map((line) => ({ ...line, values: thinned(line.values, POINTS, line.pick ?? mean) }));
   const length = Math.max(2, ...shown.map((line) => line.values.length));
-  const top = ceiling(Math.max(0, ...shown.map((line) => highest(line.values) ?? 0)));
+  const top = ceiling(Math.max(least, ...shown.map((line) => highest(line.values) ?? 0)));
   const x = (i) => LEFT + ((WIDTH - LEFT) * i) / (length - 1);
   const y = (value) => 6 + (HEIGHT - BOTTOM - 6) * (1 - value / top);
   const count = lines[0].values.length;
@@ -63,18 +64,18 @@ export function chart(title, lines, { spanMs: overMs, fromMs, stepMs, unit = sho
     when: told(times[i]),
     values: shown.map(({ name, tone, values }) => ({ name, tone, text: unit(values[i]), top: values[i] === null ? null : `${y(values[i])}px` })),
   });
-  const last = lines.map((line) => `${line.name} ${unit(line.values.findLast((value) => value !== null) ?? 0)}`).join(", ");
+  const last = lines.map((line) => `${line.name} ${unit(newest(line.values))}`).join(", ");
   return h("figure", { class: "chart" },
     h("figcaption", {}, h("span", { class: "title" }, title), h("span", { class: "legend" }, lines.map((line) => h("span", { key: line.name, class: `tone-${line.tone}` },
-      h("i", { "aria-hidden": "true" }), `${line.name} `, h("b", {}, unit(line.values.findLast((value) => value !== null) ?? null)))))),
+      h("i", { "aria-hidden": "true" }), `${line.name} `, h("b", {}, unit(newest(line.values))))))),
     h("div", { class: "plot", ...pointable({ title, label: `${title}, the last ${span(overMs)}`, now: `now: ${last}`, left: LEFT / WIDTH, times, look }) },
       h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true", preserveAspectRatio: "none" },
       [0, 0.5, 1].map((share) => h("line", { key: `grid ${share}`, class: "grid", x1: LEFT, x2: WIDTH, y1: y(top * share), y2: y(top * share) })),
       shown.map((line) => line.fill ? h("path", { key: `area ${line.name}`, class: `area tone-${line.tone}`, d: area(line.values, top, x, y) }) : null),
       // The first on top: where a queue is quiet all day, it is not failure's red that covers the rest.
       [...shown].reverse().map((line) => h("path", { key: line.name, class: `line tone-${line.tone}`, d: path(line.values, top, x, y) }))),
-    h("span", { class: "axis top", "aria-hidden": "true" }, unit(top)),
-    h("span", { class: "axis middle", "aria-hidden": "true" }, unit(top / 2)),
+    h("span", { class: "axis top", "aria-hidden": "true" }, axis(top)),
+    h("span", { class: "axis middle", "aria-hidden": "true" }, axis(top / 2)),
     h("span", { class: "axis from", "aria-hidden": "true" }, `${span(overMs)} ago`),
     h("span", { class: "axis now", "aria-hidden": "true" }, "now"),
     layer()));
@@ -86,10 +87,21 @@ function told(time) {
   return `${moment(text)}, ${ago(text)}`;
 }
 
+/** Below the line, and nowhere else. */
 function area(values, top, x, y) {
-  const known = values.map((value) => value ?? 0);
-  return `${path(known, top, x, y)}L${x(known.length - 1).toFixed(1)} ${y(0)}L${x(0).toFixed(1)} ${y(0)}Z`;
+  let text = "";
+  for (let begin = 0; begin < values.length; begin += 1) {
+    if (values[begin] === null) continue;
+    let end = begin;
+    while ((values[end + 1] ?? null) !== null) end += 1;
+    const upper = values.slice(begin, end + 1).map((value, i) => `L${x(begin + i).toFixed(1)} ${y(Math.min(value, top)).toFixed(1)}`);
+    text += `M${x(begin).toFixed(1)} ${y(0)}${upper.join("")}L${x(end).toFixed(1)} ${y(0)}Z`;
+    begin = end;
+  }
+  return text;
 }
+
+const known = (values) => values.findLast((value) => value !== null) ?? null;
 
 /** A line without axes, for a row of a table. */
 export function spark(values, label, tone = "accent") {

@@ -9,6 +9,8 @@ import * as api from "./api.js";
 const EVERY_MS = 250;
 const SHARE = 60;
 const SLOWEST_MS = 5000;
+const OWN_MS = 1000;
+/** Of one thing, which its own events touch and no others. */
 const COSTLY_MS = 500;
 const COSTLIEST_MS = 120_000;
 /** What takes the node longer than COSTLY_MS, twice running, is counting among very many: it may rest so much longer. What
@@ -247,7 +249,7 @@ class Resource {
     const [took, before] = this.tookMs;
     const least = Math.max(this.slowMs, this.failed ? AGAIN_MS : 0);
     if (Math.min(took, before) > this.costlyMs) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * this.share));
-    return Math.max(least, Math.min(SLOWEST_MS, took * SHARE));
+    return Math.max(least, Math.min(this.id === undefined ? SLOWEST_MS : OWN_MS, took * SHARE));
   }
 
   async read() {
@@ -257,8 +259,10 @@ class Resource {
     const stopper = (this.stopper = new AbortController());
     const [began, beganAt] = [performance.now(), Date.now()];
     const patience = setTimeout(() => stopper.abort(), ANSWER_MS);
+    let nodeMs = null;
     try {
-      const data = await api.get(this.address, stopper.signal);
+      const [data, tookMs] = await api.timed(this.address, stopper.signal);
+      nodeMs = tookMs;
       if (this.stopper !== stopper) return;
       this.data = data;
       this.error = undefined;
@@ -275,7 +279,7 @@ class Resource {
     } finally {
       clearTimeout(patience);
     }
-    this.tookMs = [performance.now() - began, this.tookMs[0]];
+    this.tookMs = [nodeMs ?? performance.now() - began, this.tookMs[0]];
     this.readAt = performance.now();
     this.stopper = null;
     this.live.onChange();

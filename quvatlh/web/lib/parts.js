@@ -30,11 +30,12 @@ export function when(text) {
 }
 
 /** Known by its words, so that a button never turns into another one under the pointer. */
-export function button(words, onclick, { kind = "", disabled = false, title, label } = {}) {
-  return h("button", { key: label ?? words, type: "button", class: kind, onclick, disabled, title, "aria-label": label }, words);
+/** `key`: of one that stays the same button when it says something else. */
+export function button(words, onclick, { kind = "", disabled = false, title, label, key = label ?? words } = {}) {
+  return h("button", { key, type: "button", class: kind, onclick, disabled, title, "aria-label": label }, words);
 }
 
-/** `columns`: [{head, cell(row), kind, sort}]; `kind`: num, grow, tight, hide (on narrow screens). `reached`: by the keyboard,
+/** `columns`: [{head, cell(row), kind, sort}]; `kind`: num, grow, tight, hide (on narrow screens), wide (on all but wide ones). `reached`: by the keyboard,
  * to scroll it, for nothing in it may be. */
 export function table(columns, rows, { key = (row) => row.name, caption, rowClass = () => "", onhead, reached = false } = {}) {
   return h("div", { class: "scroll", role: "group", "aria-label": caption, tabindex: reached ? "0" : undefined },

@@ -24,8 +24,9 @@ export default function task(page) {
   const log = new Log(page, base, (action) => (actions.data?.items ?? one.data.actions).find((each) => each.id === action)?.finished_at);
   let explained = null;
   let policy = null; // as it is stored, where the task names one
+  let bids = null; // what its policy said before it was awarded
 
-  /** Asked only while it waits: otherwise there is nothing to explain. */
+  /** Asked only while it waits, or of what a policy chose: otherwise there is nothing to explain. */
   function arrived(data) {
     const waits = !FINISHED.includes(data.state) && data.state !== "running";
     if (waits && !explained) explained = page.watch(`${base}/explain`, { topics: ["task", "worker", "queue"], slowMs: 1000, everyMs: 3000 });
@@ -33,6 +34,7 @@ export default function task(page) {
       page.unwatch(explained);
       explained = null;
     }
+    if (!waits && data.policy && !bids) bids = page.watch(`${base}/explain`, {});
     if (data.policy?.name && !policy) policy = page.watch(api.path("/v1/policies", data.policy.name), { everyMs: 60_000 });
     if (data.started_at || data.state === "running") log.begin(data.actions.at(-1)?.id);
   }
@@ -64,7 +66,7 @@ export default function task(page) {
       "payload" in data ? card("Payload", { wide: true }, json(data.payload)) : null,
       "payload_base64" in data ? card("Payload, as bytes in base64", { wide: true }, json(data.payload_base64)) : null,
       card("Work", { wide: true }, json(data.work)),
-      data.policy ? policyCard(data.policy, policy) : null,
+      data.policy ? policyCard(data.policy, policy, explained ? null : bids?.data) : null,
       card("Everything that was asked for", { wide: true }, h("details", {}, h("summary", {}, "as the interface tells it"), json(data))),
     ];
   }
@@ -104,16 +106,22 @@ function explain(told) {
       told.eta?.at ? ["Expected", [when(told.eta.at), range(told.eta)]] : null,
       told.holders?.length ? ["Held by", told.holders.slice(0, 5).map((holder, i) => [i ? ", " : "", h("a", { key: holder, href: to(["tasks", holder]) }, own(holder))])] : null,
     ]),
-    told.workers.length ? table([
-      { head: "Worker", cell: (one) => h("a", { href: to(["workers"], { name: one.name }) }, own(one.name)) },
-      { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, typeof one.score === "number" ? `, bids ${one.score}` : null, one.detail && !PLAIN.includes(one.detail) ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
-    ], told.workers.slice(0, 50), { caption: "What each worker says" }) : null);
+    answers(told.workers, "What each worker says"));
 }
 
-function policyCard(given, stored) {
-  if (!given.name) return card("Policy", { wide: true }, json(given));
+function answers(workers, caption) {
+  return workers.length ? table([
+    { head: "Worker", cell: (one) => h("a", { href: to(["workers"], { name: one.name }) }, own(one.name)) },
+    { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, typeof one.score === "number" ? `, bids ${Number(one.score.toPrecision(4))}` : null, one.detail && !PLAIN.includes(one.detail) ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
+  ], workers.slice(0, 50), { caption }) : null;
+}
+
+/** `told`: of a task that does not wait any more. */
+function policyCard(given, stored, told) {
+  const said = told?.workers.length ? [h("p", {}, "What it had said when the task was given away, to the best bid that had room:"), answers(told.workers, "What the policy said")] : null;
+  if (!given.name) return card("Policy", { wide: true }, json(given), said);
   return card("Policy", { wide: true }, h("p", {}, "Stored as ", own(given.name), stored?.data ? h("span", { class: "dim" }, `, changed ${ago(stored.data.at)}`) : null),
-    stored?.data ? json(stored.data.source) : stored?.error ? h("p", { class: "problem" }, own(stored.error.message)) : null);
+    stored?.data ? json(stored.data.source) : stored?.error ? h("p", { class: "problem" }, own(stored.error.message)) : null, said);
 }
 
 /** A traceback is the end of what it wrote: shown where one looks for it. */

@@ -1,9 +1,9 @@
 // Workers: what each is, how busy it is and was, what it runs; drained and changed here.
 
 import * as api from "../lib/api.js";
-import { spark } from "../lib/charts.js";
+import { chart, spark } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
-import { plural, title, took } from "../lib/format.js";
+import { bytes, plural, spanMs, title, took } from "../lib/format.js";
 import { ask, attempt, bar, button, card, confirm, empty, opener, own, pairs, state, table, waiting } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
@@ -13,19 +13,21 @@ import { changes, filled } from "../lib/settings.js";
 const SHOWN_MAX = 50;
 
 export default function workers(page) {
-  const list = page.watch("/v1/workers", { topics: ["task", "worker"], slowMs: 500 });
+  const list = page.watch("/v1/workers", { topics: ["task", "worker"], everyMs: 5000, slowMs: 500 });
   const history = page.may("GET /v1/history") ? page.watch("/v1/history", { everyMs: 5000, slowMs: 5000 }) : null;
   let running = null;
   let instances = null; // of services: a list of tasks tells of each only where it began last
+  let load = null; // of its machine
   let shown = "";
   moved(page.place);
 
   function moved(place) {
     if (place.query.name === shown) return;
     shown = place.query.name ?? "";
-    page.unwatch(running, instances);
+    page.unwatch(running, instances, load);
     running = shown ? page.watch(`/v1/tasks${api.query({ worker: shown, kind: "job", state: "running,claimed", limit: SHOWN_MAX })}`, { topics: ["task"] }) : null;
     instances = shown ? page.watch(`/v1/actions${api.query({ worker: shown, kind: "service", limit: SHOWN_MAX })}`, { topics: ["task"] }) : null;
+    load = shown ? page.watch(api.path("/v1/workers", shown, "load"), { everyMs: 5000 }) : null;
   }
 
   function render() {
@@ -39,13 +41,15 @@ export default function workers(page) {
         { head: "Worker", kind: "grow", cell: (worker) => h("a", { class: "title", href: to(["workers"], { name: worker.name === shown ? undefined : worker.name }), "aria-expanded": String(worker.name === shown) }, opener(worker.name === shown), own(worker.name)) },
         { head: "Is", cell: (worker) => state(worker.state) },
         { head: "Slots", kind: "grow", cell: (worker) => (worker.state === "lost" ? "–" : bar(worker.slots - worker.free, worker.slots, `${worker.slots - worker.free} of ${worker.slots}`)) },
-        history && { head: "Last hour", kind: "hide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
+        { head: "Processors", kind: "wide", cell: (worker) => (worker.load ? bar(worker.load.cpu_load, 1, percent(100 * worker.load.cpu_load)) : "–") },
+        { head: "Memory", kind: "wide", cell: (worker) => (worker.load ? bar(used(worker.load), 1, percent(100 * used(worker.load))) : "–") },
+        history && { head: "Last hour", kind: "wide", cell: (worker) => spark(history.data?.live[worker.name] ?? [0, 0], `actions of ${worker.name} in the last hour`) },
         { head: "Queues", kind: "hide", cell: (worker) => worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern))) },
         { head: "Tags", kind: "grow hide", cell: (worker) => chosen(worker).map((tag) => h("span", { key: tag, class: "tag" }, own(tag))) },
         page.may("PATCH /v1/workers/{name}") ? { head: "", kind: "tight", cell: (worker) => drainButton(worker) } : null,
       ].filter(Boolean), items, { caption: "Workers" }),
       shown && !one ? h("p", { class: "problem" }, "There is no worker ", own(shown), ".") : null,
-      one ? detail(page, one, running, instances) : null,
+      one ? detail(page, one, { running, instances, load }) : null,
     ];
   }
   return { title: "Workers", render, moved };
@@ -64,8 +68,8 @@ function drainButton(worker) {
   if (worker.state === "lost") return null;
   const draining = worker.state === "draining";
   const send = () => api.send("POST", api.path("/v1/workers", worker.name, draining ? "undrain" : "drain"));
-  if (draining) return button("Undrain", () => attempt(`${worker.name} takes work again`, send), { label: `Undrain ${worker.name}` });
-  return button("Drain", () => confirm(`Drain ${worker.name}?`, "It finishes what it has and takes nothing new. Services move away.", "Drain", send, { danger: false }), { label: `Drain ${worker.name}` });
+  if (draining) return button("Undrain", () => attempt(`${worker.name} takes work again`, send), { label: `Undrain ${worker.name}`, key: "drain" });
+  return button("Drain", () => confirm(`Drain ${worker.name}?`, "It finishes what it has and takes nothing new. Services move away.", "Drain", send, { danger: false }), { label: `Drain ${worker.name}`, key: "drain" });
 }
 
 const FIELDS = [
@@ -83,19 +87,35 @@ function edit(worker) {
   });
 }
 
-function detail(page, worker, running, instances) {
+const percent = (value) => (value === null ? "–" : `${Math.round(value)} %`);
+const used = (load) => 1 - load.memory_free_bytes / Math.max(1, load.memory_total_bytes);
+
+/** Of its machine, not of its slots: whatever else runs there. */
+function machine(worker, hour) {
+  const stepMs = spanMs(hour.step);
+  const overMs = stepMs * hour.cpu.length;
+  return h("div", { class: "charts" },
+    chart(`Machine of ${worker.name}, in percent`, [
+      { name: "processors", values: hour.cpu, tone: "accent", fill: true },
+      { name: "memory", values: hour.memory, tone: "info" },
+    ], { spanMs: overMs, fromMs: Date.now() - overMs, stepMs, unit: percent, axis: String, least: 100, newest: (values) => values.at(-1) }));
+}
+
+function detail(page, worker, { running, instances, load }) {
   const served = (instances.data?.items ?? []).map((action) => ({ ...action, id: action.task, action: action.id }));
   const jobs = running.data?.items ?? [];
   const tasks = [...served, ...jobs];
   const more = [[served, instances.data, "instance"], [jobs, running.data, "job"]].filter(([, data]) => data?.next)
     .map(([items, data, word]) => (data.total === null ? `${items.length} ${word}s` : `${items.length} of ${plural(data.total, word)}`));
-  return h("div", { class: "grid two" },
+  return [load.data?.cpu.length ? machine(worker, load.data) : null, h("div", { class: "grid two" },
     card(own(worker.name), { label: worker.name, more: page.may("PATCH /v1/workers/{name}") ? button("Change…", () => edit(worker)) : null },
       pairs([
         ["Is", state(worker.state)],
         ["Node", own(worker.node)],
         ["Role", worker.role === "node" ? "node, with a replica" : "worker alone"],
         ["Runs", worker.adapters.join(", ")],
+        worker.load && ["Memory", `${bytes(worker.load.memory_free_bytes)} of ${bytes(worker.load.memory_total_bytes)} free`],
+        worker.load && ["Disk", `${bytes(worker.load.disk_free_bytes)} free`],
         ["Queues", worker.queues.map((pattern) => h("span", { key: pattern, class: "tag" }, own(pattern)))],
         ["Tags", worker.tags.map((tag) => h("span", { key: tag, class: "tag" }, own(tag)))],
         ...Object.entries(worker.facts).filter(([, value]) => typeof value !== "object" || value === null).map(([name, value]) => [own(name), own(told(name, value))]),
@@ -106,5 +126,5 @@ function detail(page, worker, running, instances) {
         { head: "State", cell: (task) => state(task.state) },
         { head: "For", kind: "num", cell: (task) => took(task) },
       ], tasks, { key: (task) => task.action ?? task.id, caption: "What it runs now" }) : h("p", { class: "dim" }, "nothing"),
-      more.length ? h("p", { class: "dim" }, `Shown: ${more.join(", ")}.`) : null));
+      more.length ? h("p", { class: "dim" }, `Shown: ${more.join(", ")}.`) : null))];
 }
