@@ -27,7 +27,7 @@ from quvatlh.api.checks import (
 )
 from quvatlh.api.exchange import JSON, NDJSON, YAML, Exchange
 from quvatlh.api.params import MATCH
-from quvatlh.api.tasks import COUNT_MAX, ID, TASKS
+from quvatlh.api.tasks import COUNT_MAX, ID, TAG, TASKS
 from quvatlh.codec.taskfile import read_tasks
 from quvatlh.codec.yamltext import BadYaml, Bounds
 from quvatlh.core.filters import TaskFilter
@@ -85,7 +85,7 @@ _SET: Final = object_of(
     {
         "queue": Field(named()),
         "priority": Field(integer(-(2**31), COUNT_MAX)),
-        "tags": Field(list_of(named())),
+        "tags": Field(list_of(TAG)),
         "at": Field(time(), "at_ms"),
         "expires": Field(time(), "expires_ms"),
         "limit": Field(integer(1, COUNT_MAX)),

@@ -50,6 +50,17 @@ COUNT_MAX: Final = 2**31 - 1
 _NAME, _PATHLIKE = named(), named(slash=True)
 
 
+def _tag(given: Any) -> str:
+    asked: str = _NAME.check(given)
+    if asked == "!":
+        raise ValueError("must name a tag behind the '!' that excludes it")
+    return asked
+
+
+TAG: Final = Kind(_tag, {**_NAME.schema, "pattern": r"^(?!!$)[^\u0000-\u001f\u007f/]*$"})
+"""Of what a task asks for: a glob, or one that is excluded."""
+
+
 class Spec(NamedTuple):
     """A field of the task: checked into one key of the spec, or by `put` into keys of the task itself."""
 
@@ -218,7 +229,7 @@ FIELDS: Final[Mapping[str, Spec]] = {
     "queue": Spec(_NAME),
     "queue_limit": Spec(integer(0, COUNT_MAX)),
     "balancable": Spec(boolean()),
-    "tags": Spec(list_of(_NAME)),
+    "tags": Spec(list_of(TAG)),
     "policy": Spec(_CODE),
     "announce": Spec(_CODE),
     "work": Spec(work.WORK),

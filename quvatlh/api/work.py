@@ -214,7 +214,12 @@ def _judged(given: dict[str, Any]) -> native.Work:
 
 
 def _faults(error: native.WorkError) -> Faults:
-    return Faults(*(Fault(_relative(fault.path), fault.message) for fault in error.faults))
+    return Faults(*(Fault(_relative(fault.path), fault.message, _code(fault.path)) for fault in error.faults))
+
+
+def _code(path: str) -> str:
+    within, _, name = path.rpartition(".")
+    return "unknown_field" if within == "rlimits" and name not in native.RLIMITS else "invalid"
 
 
 def _relative(path: str) -> str:

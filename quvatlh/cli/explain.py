@@ -21,6 +21,7 @@ VERDICTS = {
     "tags": "lacks a tag it asks for",
     "policy": "its policy does not bid here",
     "slots": "has not enough free slots",
+    "bid": "bid for it",
     "not_asked": "its policy has not been asked here yet",
 }
 HOLDERS_SHOWN = 10
@@ -40,7 +41,8 @@ def explain(session: Session, task_id: str) -> None:
         click.echo(labelled(label, value))
     if told["workers"]:
         click.echo()
-        Table(["WORKER", "ANSWER"], session.around.columns).print(
+        is_past = told["reason"] == told["state"]
+        Table(["WORKER", "ITS POLICY, WHEN IT WAS GIVEN AWAY" if is_past else "ANSWER"], session.around.columns).print(
             [[one["name"], _words(one)] for one in told["workers"]]
         )
 
@@ -66,5 +68,5 @@ def _pairs(told: Json, now_ms: int) -> Iterator[tuple[str, str]]:
 def _words(one: Json) -> str:
     words = VERDICTS.get(one["verdict"], str(one["verdict"]))
     if one.get("score") is not None:
-        words += f", bids {one['score']:g}"
+        words += f", with {one['score']:g}" if one["verdict"] == "bid" else f", bids {one['score']:g}"
     return f"{words}: {one['detail']}" if one.get("detail") else words

@@ -95,7 +95,7 @@ Examples:
 @chooses_tasks
 @FAILED
 @click.option(
-    "--to", metavar="WORKER", shell_complete=completing("workers"), help="To this worker, and no other from now on."
+    "--to", metavar="WORKER", shell_complete=completing("workers"), help="To this worker; a job then goes to no other."
 )
 @click.option("--queue", metavar="Q", shell_complete=completing("queues"), help="Into this queue.")
 @click.option("--priority", type=int, metavar="INT", help="Higher goes first.")

@@ -318,7 +318,8 @@ class _Check:
     def _cwd(self, value: object) -> str:
         text = self._text(value, "cwd")
         if (text or value == "") and not text.startswith("/"):
-            self.fault("cwd", "must be absolute: workers run in different places")
+            kind = "absolute" if isinstance(value, str) else "text, and absolute"
+            self.fault("cwd", f"must be {kind}: workers run in different places")
         return text
 
     def _user(self, value: object) -> str:

@@ -111,6 +111,8 @@ def _slots(wanted: Wanted) -> str:
 
 
 def _policy(wanted: Wanted) -> str:
+    if wanted.shape.pin is not None:
+        return f"let another worker have it: quvatlh move {wanted.id} --to WORKER"
     policy = wanted.shape.policy
     if policy is not None and policy.name is not None:
         mended = f"store another version of its policy: quvatlh policy put {_quoted(policy.name)} FILE"

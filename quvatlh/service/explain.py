@@ -154,8 +154,7 @@ class Explain:
         heard = await self._heard(task.row.seq, task.row.queue, patience_s)
         said = ((name, _by_policy(offer, pulls=False), offer) for name, offer in sorted(heard.weighed.items()))
         return [
-            Said(name, *(refusal or ("would_run", "")), None if refusal else offer.score)
-            for name, refusal, offer in said
+            Said(name, *(refusal or ("bid", "")), None if refusal else offer.score) for name, refusal, offer in said
         ]
 
     def _now_ms(self) -> int:
@@ -338,18 +337,25 @@ def _over(facts: ExplainFacts) -> str:
     )
 
 
+_UNPLACED: Final = {
+    "slots": "all workers that may have it are full",
+    "not_asked": "the policies of the workers that may have it have not answered yet",
+    "policy": "no worker's policy wants it",
+}
+
+
 def _unplaced(reason: str, said: Sequence[Said], facts: ExplainFacts) -> str:
     if reason == "no_worker":
         return "there is no worker that takes tasks" if said else "there is no worker"
     if reason == "next":
         before = "" if not facts.position else f", after {facts.position} others of its queue"
         return f"it starts as soon as it is its turn{before}"
-    if reason == "slots":
-        return "all workers that may have it are full"
-    if reason == "not_asked":
-        return "the policies of the workers that may have it have not answered yet"
-    if reason == "policy":
-        return "no worker's policy wants it"
+    pin = facts.task.shape.pin
+    pinned = next((each for each in said if each.name == pin), None)
+    if pinned is not None and reason in {"policy", "unplaceable"}:
+        return f"it is pinned to worker {pin}: {pinned.detail or pinned.verdict}"
+    if reason in _UNPLACED:
+        return _UNPLACED[reason]
     nearest = _nearest(said)
     return "no worker may have it" if nearest is None else f"no worker may have it; {nearest.name}: {nearest.detail}"
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
+from msgspec import structs
+
 from quvatlh.ports import LogError, OutputChunk, Peers, StreamName
 from quvatlh.service import asks
 from quvatlh.service.crew import OUTPUT, Crew
@@ -43,22 +45,22 @@ class Outputs:
         )
         return answer
 
-    async def follow(
-        self, node_id: str, first_ask: asks.OutputAsk, first: asks.OutputAnswer, *, follow: bool
-    ) -> AsyncIterator[bytes]:
-        """The first piece and what comes after it. An owner that goes away ends it: what was sent is what there is."""
+    async def rest(self, node_id: str, first_ask: asks.OutputAsk, first: asks.OutputAnswer) -> AsyncIterator[bytes]:
+        """The first piece and what there is after it. An owner that goes away ends it: what was sent is what there is."""
         piece = first
-        while True:
-            if piece.data:
-                yield piece.data
-            if piece.ended or (not follow and not piece.data):
+        while piece.data:
+            yield piece.data
+            if piece.ended:
                 return
-            wait_s = WAIT_S if follow else 0.0
-            ask = asks.OutputAsk(first_ask.action, first_ask.stderr, piece.next_offset, wait_s, first_ask.worker)
             try:
-                piece = await self.piece(node_id, ask)
+                piece = await self.piece(node_id, onwards(first_ask, piece.next_offset))
             except (LogError, asks.Unreadable):
                 return
+
+
+def onwards(ask: asks.OutputAsk, offset: int, wait_s: float = 0.0) -> asks.OutputAsk:
+    """The same from there."""
+    return structs.replace(ask, offset=offset, wait_s=wait_s)
 
 
 async def read(source: Followed, ask: asks.OutputAsk) -> asks.OutputAnswer:

@@ -322,7 +322,8 @@ class Market(Protocol):
 
     async def explain(self, call: Call, task_id: str) -> Json:
         """`{state, reason, text, change, position, holders, workers: [{name, verdict, detail, score}], eta}`, as section 9
-        says; the score of its policy's bid, None without one."""
+        says; the score of its policy's bid, None without one. Of a task that was given away by policies: who had said what
+        (`bid` or `policy`) when it was."""
         ...
 
     async def workers(self, call: Call) -> Sequence[Json]:

@@ -11,7 +11,7 @@ from quvatlh.core import queries
 from quvatlh.core.views import ActionView, TaskView
 from quvatlh.service import asks, tails
 from quvatlh.service.feed import Feed
-from quvatlh.service.outputs import Outputs
+from quvatlh.service.outputs import WAIT_S, Outputs, onwards
 from quvatlh.service.pool import Call, LogOutput, Output, Rejected
 from quvatlh.service.reads import Reads
 
@@ -39,10 +39,10 @@ class TaskLogs:
         owner, first = await self._reads.owner(found.worker), None
         if owner is not None:
             ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0, found.worker)
-            first = await self._first(owner, ask)
+            first = await self._piece(owner, ask)
             if first is not None and (first.data or not ended):
-                chunks = self._outputs.follow(owner, ask, first, follow=follow and not ended)
-                chunks = self._with_end(chunks, task_id, owner, ask) if follow else chunks
+                is_on = follow and not ended
+                chunks = self._followed(task_id, ask, first) if is_on else self._outputs.rest(owner, ask, first)
                 if follow and call.principal.scope is not None:
                     chunks = self._while_seen(call, task_id, chunks)
                 start = first.next_offset - len(first.data)
@@ -55,40 +55,52 @@ class TaskLogs:
             is_there=first is not None,
         )
 
-    async def _first(self, owner: str, ask: asks.OutputAsk) -> asks.OutputAnswer | None:
+    async def _piece(self, owner: str, ask: asks.OutputAsk) -> asks.OutputAnswer | None:
         """None where the owner cannot be asked."""
         try:
             return await self._outputs.piece(owner, ask)
         except (ports.LogError, asks.Unreadable):
             return None
 
-    async def _with_end(
-        self, chunks: AsyncIterator[bytes], task_id: str, owner: str, ask: asks.OutputAsk
-    ) -> AsyncIterator[bytes]:
-        """What was in no file while it ran comes with the finish, or is in one since."""
-        sent = False
-        async for chunk in chunks:
-            sent = True
-            yield chunk
-        if sent:
-            return
+    async def _followed(self, task_id: str, ask: asks.OutputAsk, first: asks.OutputAnswer) -> AsyncIterator[bytes]:
+        """From the first piece until the action is over by the table. Who has it may be out of touch meanwhile, and comes
+        back to it: then it is asked again. What was in no file while it ran comes with the finish, or is in one since."""
         watch = self._feed.watch(task_id)
+        piece: asks.OutputAnswer | None = first
+        found: ActionView | None = None
         try:
             while True:
-                found = await self._reads.read(None, lambda db: _find(queries.get_task(db, task_id), ask.action))
-                if found is None or found.finished_at is not None:
-                    break
-                await watch.wait(LOOK_S)
+                if piece is not None:
+                    if piece.data:
+                        yield piece.data
+                    ask = onwards(ask, piece.next_offset, WAIT_S)
+                if piece is None or piece.ended:
+                    found = await self._reads.read(None, lambda db: _find(queries.get_task(db, task_id), ask.action))  # noqa: B023 - read at once
+                    if found is None or found.finished_at is not None:
+                        break
+                    await watch.wait(LOOK_S)
+                owner = await self._reads.owner(ask.worker)
+                piece = None if owner is None else await self._piece(owner, ask)
         finally:
             watch.close()
-        if found is None:
-            return
-        rest = tails.unpack(found.output_tail).since("stderr" if ask.stderr else "stdout", ask.offset)
-        if rest is not None:
-            yield rest
-        elif (first := await self._first(owner, ask)) is not None:
-            async for chunk in self._outputs.follow(owner, ask, first, follow=False):
+        if found is not None:
+            async for chunk in self._last_of(found, onwards(ask, ask.offset)):
                 yield chunk
+
+    async def _last_of(self, action: ActionView, ask: asks.OutputAsk) -> AsyncIterator[bytes]:
+        """Of one that is over."""
+        tail = tails.unpack(action.output_tail) if action.state != "lost" else None
+        rest = None if tail is None else tail.since("stderr" if ask.stderr else "stdout", ask.offset)
+        if rest:
+            yield rest
+        if rest is not None:
+            return
+        owner = await self._reads.owner(ask.worker)
+        first = None if owner is None else await self._piece(owner, ask)
+        if owner is None or first is None:
+            raise ports.Unavailable("its worker cannot be asked for the rest")
+        async for chunk in self._outputs.rest(owner, ask, first):
+            yield chunk
 
     async def _while_seen(self, call: Call, task_id: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Until the task is moved out of the token's scope: what it writes from then on is not for it, and there is no such

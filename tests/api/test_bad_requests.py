@@ -14,6 +14,12 @@ JSON = {"Content-Type": "application/json"}
 ADD = {"event": "ADD", "tasks": [{"work": WORK}]}
 SPREAD = "/v1/tasks?group_by=error&finished_after=2026-01-01T00:00:00Z"
 CRON = {"cron": "@daily", "task": {"work": WORK}}
+
+
+def _one(**given: Any) -> dict[str, Any]:
+    return {"event": "ADD", "tasks": [{"work": WORK} | given]}
+
+
 BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("POST", "/v1/events", {}, 400, "invalid", "event is required"),
     ("POST", "/v1/events", [], 400, "invalid", "must be an object, not a list"),
@@ -108,6 +114,9 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("PUT", "/v1/classes/c", {"of": "bytes"}, 400, "invalid", "of must be one of slots, starts"),
     ("PATCH", "/v1/classes/c", {}, 400, "invalid", "must name at least one of parent, rate"),
     ("DELETE", "/v1/classes/none", None, 404, "not_found", "there is no class none"),
+    ("POST", "/v1/events", _one(tags=["!"]), 400, "invalid", "must name a tag behind the '!'"),
+    ("POST", "/v1/events", _one(work=WORK | {"rlimits": {"nofil": 3}}), 400, "unknown_field", "nofile"),
+    ("POST", "/v1/events", _one(work=WORK | {"cwd": 5}), 400, "invalid", "must be text, and absolute"),
     ("GET", "/v1/workers?x=1", None, 400, "unknown_field", "x is not a known parameter"),
     ("GET", "/v1/workers/two", None, 404, "not_found", "there is no worker two"),
     ("GET", "/v1/workers/two/load", None, 404, "not_found", "there is no worker two"),

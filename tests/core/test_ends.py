@@ -274,6 +274,25 @@ def test_a_waiting_task_is_pinned_to_a_worker_that_exists(table: Table) -> None:
     assert view.shape.pin == "w2"
 
 
+def test_a_service_is_pinned_only_until_it_is_there(table: Table) -> None:
+    table.add("s", kind="service")
+    token = table.award("s")
+    table.start(token)
+
+    def pin() -> str | None:
+        view = queries.get_task(table.db, "s")
+        assert view is not None
+        return view.shape.pin
+
+    table.do(c.Relocate((c.Move("s", "w1"),)))
+    assert (table.state("s"), pin()) == ("running", None)
+    table.do(c.Relocate((c.Move("s", "w2"),)))
+    assert pin() == "w2"
+    table.finish(token, 2)
+    table.award("s", "w2")
+    assert pin() is None
+
+
 def test_a_loose_move_binds_until_the_next_award_and_leaves_pins_alone(table: Table) -> None:
     token = table.running("t")
     table.do(c.Relocate((c.Move("t", "w2", loose=True),)))

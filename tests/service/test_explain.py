@@ -99,6 +99,24 @@ async def test_where_a_policy_has_bid_its_score_is_told_and_elsewhere_none(tmp_p
         assert [each["score"] for each in plain["workers"]] == [None, None]
 
 
+async def test_of_a_pinned_task_the_pin_is_what_keeps_it(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await ready(master, follower)
+        task = await master.add(policy=POLICY)
+        await master.pool.act(asked(), Turn("relocate", to="n2"), [task])
+        await offer(master, "n1", task, 2.5)
+        await offer(master, "n2", task, "no_bid")
+        told = await why(master, task)
+        assert (told["reason"], told["text"]) == (
+            "policy",
+            "it is pinned to worker n2: its policy does not want it",
+        )
+        assert told["change"] == f"let another worker have it: quvatlh move {task} --to WORKER"
+        await master.pool.patch_worker(asked(), "n2", {"draining": True})
+        told = await why(master, task)
+        assert told["text"] == "it is pinned to worker n2: takes nothing new"
+
+
 async def test_what_policies_said_is_told_of_a_task_that_was_awarded_too(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, switchboard):
         await ready(master, follower)
@@ -110,7 +128,7 @@ async def test_what_policies_said_is_told_of_a_task_that_was_awarded_too(tmp_pat
         for node in (master, follower):
             told = (await why(node, task))["workers"]
             assert [tuple(each.values()) for each in told] == [
-                ("n1", "would_run", "", 2.5),
+                ("n1", "bid", "", 2.5),
                 ("n2", "policy", "its policy does not want it", None),
             ]
         plain = await master.add(tags=["node=n1"])

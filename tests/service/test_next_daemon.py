@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from quvatlh.core import commands as c
+from quvatlh.ports import Unavailable
 from quvatlh.service.seat import Claim
 from tests.service.sessions import running
-from tests.service.stand import asked, one
+from tests.service.stand import asked, one, two
 
 
 async def test_the_next_daemon_goes_on_with_session_and_actions(tmp_path: Path) -> None:
@@ -22,6 +25,43 @@ async def test_the_next_daemon_goes_on_with_session_and_actions(tmp_path: Path) 
         stand.end(action)
         await stand.until_state(task, "succeeded")
         assert (await stand.pool.task(asked(), task))["attempts"] == 1
+
+
+async def test_who_follows_its_output_hears_on_from_the_next_daemon(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task, action = await running(follower, tags=["node=n2"])
+        follower.process.write(action, b"one ")
+        chunks = (await master.pool.log(asked(), task, "stdout", None, follow=True)).chunks
+        assert await anext(chunks) == b"one "
+        following = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)
+        switchboard.cut("n2")
+        await follower.crash()
+        follower.process.write(action, b"two ")
+        follower.begin()
+        await asyncio.sleep(0.01)
+        assert not following.done()
+        switchboard.heal()
+        await follower.working()
+        assert await following == b"two "
+        follower.end(action)
+        assert [chunk async for chunk in chunks] == []
+
+
+async def test_who_follows_the_output_of_what_is_lost_is_told_that_it_is_not_whole(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task, action = await running(follower, tags=["node=n2"])
+        follower.process.write(action, b"one ")
+        chunks = (await master.pool.log(asked(), task, "stdout", None, follow=True)).chunks
+        assert await anext(chunks) == b"one "
+        following = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)
+        switchboard.cut("n2")
+        for _ in range(20):
+            master.clock.advance(1)
+            await asyncio.sleep(0.01)
+        with pytest.raises(Unavailable, match="cannot be asked for the rest"):
+            await following
 
 
 async def test_an_end_that_no_daemon_saw_is_reported_by_the_next_and_then_forgotten(tmp_path: Path) -> None:

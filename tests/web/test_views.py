@@ -153,7 +153,7 @@ async def test_a_task_that_waits_says_what_workers_bid_for_it(seen: Seen) -> Non
     await expect(page.get_by_label("What each worker says").first).to_contain_text("bids 2.5")
     await seen.ask("/v1/tasks/delete", {"ids": [first]})
     await seen.state(task, "running")
-    await expect(page.get_by_role("group", name="What the policy said")).to_contain_text("bids 2.5")
+    await expect(page.get_by_role("group", name="What the policy said")).to_contain_text("bid for it, with 2.5")
     await expect(page.get_by_label("What each worker says")).to_have_count(0)
     await seen.ask("/v1/tasks/delete", {"ids": [task]})
 

@@ -190,6 +190,8 @@ def _relocate(unit: Unit, task: TaskRow, move: Move) -> bool:
         for action in _actions(unit, task)
         if move.from_worker in {None, action.worker} and move.token in {0, action.token} and action.worker != move.to
     ]
+    if task.service and not actions and not move.loose and task.live >= (task.lim or 1):
+        return True  # all of it is there: a pin would stay, for no award would take it off
     if task.once and any(action.started_at is not None for action in actions):
         return False
     was = copy(task)

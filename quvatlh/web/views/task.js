@@ -13,7 +13,7 @@ const PLAIN = ["its policy does not want it", "its policy has not said anything 
 const VERDICTS = {
   would_run: "would run it", lost: "is out of touch", draining: "is draining", queue: "does not take from its queue",
   adapter: "cannot run its kind of work", tags: "lacks a tag it asks for", policy: "its policy does not bid here",
-  slots: "has not enough free slots", not_asked: "its policy has not been asked here yet",
+  bid: "bid for it", slots: "has not enough free slots", not_asked: "its policy has not been asked here yet",
 };
 
 export default function task(page) {
@@ -112,7 +112,7 @@ function explain(told) {
 function answers(workers, caption) {
   return workers.length ? table([
     { head: "Worker", cell: (one) => h("a", { href: to(["workers"], { name: one.name }) }, own(one.name)) },
-    { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, typeof one.score === "number" ? `, bids ${Number(one.score.toPrecision(4))}` : null, one.detail && !PLAIN.includes(one.detail) ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
+    { head: "Answer", kind: "grow", cell: (one) => [VERDICTS[one.verdict] ?? one.verdict, typeof one.score === "number" ? `, ${one.verdict === "bid" ? "with" : "bids"} ${Number(one.score.toPrecision(4))}` : null, one.detail && !PLAIN.includes(one.detail) ? h("span", { class: "dim" }, ": ", own(typeof one.detail === "string" ? one.detail : JSON.stringify(one.detail))) : null] },
   ], workers.slice(0, 50), { caption }) : null;
 }
 
