@@ -61,7 +61,7 @@ class FakeMarket(Gate):
         workers = [self._verdict(each, tags) for each in self.crew.values()]
         told = {
             "state": record["state"],
-            "reason": record["state"],
+            "reason": "next" if record["state"] == "pending" else record["state"],
             "text": f"it is {record['state']}",
             "change": None,
             "position": 1 if record["state"] == "pending" else None,
