@@ -1,8 +1,8 @@
 // The node's stream, and what of the page is read again because of it.
 //
 // A resource is a GET whose answer a view shows. The stream tells topics, queues and ids that changed; resources that this
-// touches are read again: not more often than EVERY_MS, and not for more than a share of the time, so that neither the node
-// nor the page is kept busy by being looked at.
+// touches are read again: not more often than EVERY_MS, and all of a page together not for more than one part in SHARE of the
+// time, so that neither the node nor the page is kept busy by being looked at.
 
 import * as api from "./api.js";
 
@@ -249,7 +249,7 @@ class Resource {
     const [took, before] = this.tookMs;
     const least = Math.max(this.slowMs, this.failed ? AGAIN_MS : 0);
     if (Math.min(took, before) > this.costlyMs) return Math.max(least, Math.min(COSTLIEST_MS, Math.min(took, before) * this.share));
-    return Math.max(least, Math.min(this.id === undefined ? SLOWEST_MS : OWN_MS, took * SHARE));
+    return Math.max(least, Math.min(this.id === undefined ? SLOWEST_MS : OWN_MS, took * SHARE * this.live.resources.size));
   }
 
   async read() {
