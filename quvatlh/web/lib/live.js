@@ -7,7 +7,7 @@
 import * as api from "./api.js";
 
 const EVERY_MS = 250;
-const SHARE = 60;
+const SHARE = 80;
 const SLOWEST_MS = 5000;
 const OWN_MS = 1000;
 /** Of one thing, which its own events touch and no others. */
