@@ -136,9 +136,8 @@ class Server:
             response = self._problem(answering, Broken(self._broken(error)))
         finally:
             self._under_way.discard(answering)
-        self._count(answering, response.status, started)
+        took_s = self._count(answering, response.status, started)
         if request.method == "GET" and not response.prepared:
-            took_s = asyncio.get_running_loop().time() - started
             response.headers["Server-Timing"] = f"node;dur={took_s * 1000:.1f}"
         return response
 
@@ -198,7 +197,8 @@ class Server:
         self._on_broken(error)
         return f"a bug of this node; its log has the story as incident {incident}"
 
-    def _count(self, answering: _Answering, status: int, started: float) -> None:
+    def _count(self, answering: _Answering, status: int, started: float) -> float:
+        """How long it took."""
         seconds = asyncio.get_running_loop().time() - started
         route: Route | None = answering.route
         method = route.method if route else "*"
@@ -214,6 +214,7 @@ class Server:
                 client=request.remote,
                 token=answering.principal.name,
             )
+        return seconds
 
 
 class _Answering:

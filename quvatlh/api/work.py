@@ -214,12 +214,8 @@ def _judged(given: dict[str, Any]) -> native.Work:
 
 
 def _faults(error: native.WorkError) -> Faults:
-    return Faults(*(Fault(_relative(fault.path), fault.message, _code(fault.path)) for fault in error.faults))
-
-
-def _code(path: str) -> str:
-    within, _, name = path.rpartition(".")
-    return "unknown_field" if within == "rlimits" and name not in native.RLIMITS else "invalid"
+    codes = {True: "unknown_field", False: "invalid"}
+    return Faults(*(Fault(_relative(each.path), each.message, codes[each.is_unknown]) for each in error.faults))
 
 
 def _relative(path: str) -> str:

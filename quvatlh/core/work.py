@@ -50,6 +50,8 @@ class Fault:
     path: str
     """`commands[1][0]`, `env.PATH`; empty when the whole is at fault."""
     message: str
+    is_unknown: bool = False
+    """A name that stands for nothing."""
 
     def __str__(self) -> str:
         return f"{self.path or 'work'}: {self.message}"
@@ -207,8 +209,8 @@ class _Check:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
 
-    def fault(self, path: str, message: str) -> None:
-        self.faults.append(Fault(path, message))
+    def fault(self, path: str, message: str, *, is_unknown: bool = False) -> None:
+        self.faults.append(Fault(path, message, is_unknown))
 
     def work(self, data: Mapping[object, object]) -> Work:
         self._names(data)
@@ -336,7 +338,9 @@ class _Check:
         for name, each in value.items():
             path = f"rlimits.{_shown(name)}"
             if not isinstance(name, str) or name not in RLIMITS:
-                self.fault(path, f"{nearest(str(name)[:64], tuple(RLIMITS))} (it takes {', '.join(RLIMITS)})")
+                self.fault(
+                    path, f"{nearest(str(name)[:64], tuple(RLIMITS))} (it takes {', '.join(RLIMITS)})", is_unknown=True
+                )
                 continue
             try:
                 limit = RLIMITS[name](each)

@@ -52,14 +52,11 @@ class Hour:
 
     def heard(self, now_s: float, told: bytes) -> None:
         """What another has kept goes before what is here: of a step that it does not know, or had not begun, this stands."""
-        own = self.told(now_s)
-        size = min(max(len(own), len(told)), asks.HOUR_BYTES)
-        pairs = bytearray(own.rjust(size, bytes((UNKNOWN,))))
-        for place in range(size - len(told), size, PAIR):
-            pair = told[place - size : place - size + PAIR or None]
-            if place >= 0 and pair[0] != UNKNOWN:
-                pairs[place : place + PAIR] = pair
-        self._pairs, self._step, self._cpu_sum, self._n = pairs, int(now_s / STEP_S), 0.0, 0
+        size = min(max(len(self.told(now_s)), len(told)), asks.HOUR_BYTES)
+        own, other = (bytes(each[-size:]).rjust(size, bytes((UNKNOWN,))) for each in (self._pairs, told))
+        pairs = ((own if other[at] == UNKNOWN else other)[at : at + PAIR] for at in range(0, size, PAIR))
+        self._pairs = bytearray(b"".join(pairs))
+        self._step, self._cpu_sum, self._n = int(now_s / STEP_S), 0.0, 0
 
     def _turn(self, now_s: float) -> None:
         step = int(now_s / STEP_S)

@@ -121,7 +121,7 @@ class Book:
                 self._leave_lane(event.seq, heard)
                 if event.kind == "task.claimed":
                     heard.weighed = (
-                        self._standing(heard) or heard.weighed
+                        dict(self._standing(heard)) or heard.weighed
                     )  # else one more instance, of the same auction
                 heard.offers = {worker: ("", offer) for worker, (_, offer) in heard.offers.items()}
             elif event.kind in _MOVED:
@@ -177,16 +177,15 @@ class Book:
     def scores(self, seq: int) -> Mapping[str, float]:
         """Worker -> score of a bid that stands. A session that is over bids no more."""
         heard = self._tasks.get(seq)
-        standing = {} if heard is None else self._standing(heard)
-        return {worker: offer.score for worker, offer in standing.items() if offer.word == "bid"}
+        if heard is None:
+            return {}
+        return {worker: offer.score for worker, offer in self._standing(heard) if offer.word == "bid"}
 
-    def _standing(self, heard: _Heard) -> dict[str, asks.Offer]:
+    def _standing(self, heard: _Heard) -> Iterator[tuple[str, asks.Offer]]:
         workers = self._presence.workers()
-        return {
-            worker: offer
-            for worker, (session, offer) in heard.offers.items()
-            if worker in workers and workers[worker].session == session
-        }
+        for worker, (session, offer) in heard.offers.items():
+            if worker in workers and workers[worker].session == session:
+                yield worker, offer
 
     def open_s(self, seq: int, eligible: Sequence[tuple[str, str]]) -> float:
         """How long the auction still waits for those (worker, session) that have not answered; 0 or less: it is closed."""

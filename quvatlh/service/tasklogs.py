@@ -42,7 +42,7 @@ class TaskLogs:
             first = await self._piece(owner, ask)
             if first is not None and (first.data or not ended):
                 is_on = follow and not ended
-                chunks = self._followed(task_id, ask, first) if is_on else self._outputs.rest(owner, ask, first)
+                chunks = self._followed(task_id, owner, ask, first) if is_on else self._outputs.rest(owner, ask, first)
                 if follow and call.principal.scope is not None:
                     chunks = self._while_seen(call, task_id, chunks)
                 start = first.next_offset - len(first.data)
@@ -62,10 +62,13 @@ class TaskLogs:
         except (ports.LogError, asks.Unreadable):
             return None
 
-    async def _followed(self, task_id: str, ask: asks.OutputAsk, first: asks.OutputAnswer) -> AsyncIterator[bytes]:
+    async def _followed(
+        self, task_id: str, first_owner: str, ask: asks.OutputAsk, first: asks.OutputAnswer
+    ) -> AsyncIterator[bytes]:
         """From the first piece until the action is over by the table. Who has it may be out of touch meanwhile, and comes
         back to it: then it is asked again. What was in no file while it ran comes with the finish, or is in one since."""
         watch = self._feed.watch(task_id)
+        owner: str | None = first_owner
         piece: asks.OutputAnswer | None = first
         found: ActionView | None = None
         try:
@@ -79,7 +82,7 @@ class TaskLogs:
                     if found is None or found.finished_at is not None:
                         break
                     await watch.wait(LOOK_S)
-                owner = await self._reads.owner(ask.worker)
+                    owner = await self._reads.owner(ask.worker)
                 piece = None if owner is None else await self._piece(owner, ask)
         finally:
             watch.close()

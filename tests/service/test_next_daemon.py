@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.ports import Unavailable
 from quvatlh.service.seat import Claim
+from tests.fakes.peers import Switchboard
 from tests.service.sessions import running
-from tests.service.stand import asked, one, two
+from tests.service.stand import Stand, asked, one, two
 
 
 async def test_the_next_daemon_goes_on_with_session_and_actions(tmp_path: Path) -> None:
@@ -27,15 +29,23 @@ async def test_the_next_daemon_goes_on_with_session_and_actions(tmp_path: Path) 
         assert (await stand.pool.task(asked(), task))["attempts"] == 1
 
 
+async def cut_off_while_followed(
+    master: Stand, follower: Stand, switchboard: Switchboard
+) -> tuple[str, AsyncIterator[bytes], asyncio.Future[bytes]]:
+    """The action, what comes of it, and the next of that."""
+    task, action = await running(follower, tags=["node=n2"])
+    follower.process.write(action, b"one ")
+    chunks = (await master.pool.log(asked(), task, "stdout", None, follow=True)).chunks
+    assert await anext(chunks) == b"one "
+    following = asyncio.ensure_future(anext(chunks))
+    await asyncio.sleep(0)
+    switchboard.cut("n2")
+    return action, chunks, following
+
+
 async def test_who_follows_its_output_hears_on_from_the_next_daemon(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, switchboard):
-        task, action = await running(follower, tags=["node=n2"])
-        follower.process.write(action, b"one ")
-        chunks = (await master.pool.log(asked(), task, "stdout", None, follow=True)).chunks
-        assert await anext(chunks) == b"one "
-        following = asyncio.ensure_future(anext(chunks))
-        await asyncio.sleep(0)
-        switchboard.cut("n2")
+        action, chunks, following = await cut_off_while_followed(master, follower, switchboard)
         await follower.crash()
         follower.process.write(action, b"two ")
         follower.begin()
@@ -50,13 +60,7 @@ async def test_who_follows_its_output_hears_on_from_the_next_daemon(tmp_path: Pa
 
 async def test_who_follows_the_output_of_what_is_lost_is_told_that_it_is_not_whole(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, switchboard):
-        task, action = await running(follower, tags=["node=n2"])
-        follower.process.write(action, b"one ")
-        chunks = (await master.pool.log(asked(), task, "stdout", None, follow=True)).chunks
-        assert await anext(chunks) == b"one "
-        following = asyncio.ensure_future(anext(chunks))
-        await asyncio.sleep(0)
-        switchboard.cut("n2")
+        _, _, following = await cut_off_while_followed(master, follower, switchboard)
         for _ in range(20):
             master.clock.advance(1)
             await asyncio.sleep(0.01)

@@ -34,6 +34,10 @@ export default function task(page) {
       page.unwatch(explained);
       explained = null;
     }
+    if (waits && bids) { // another try, another auction
+      page.unwatch(bids);
+      bids = null;
+    }
     if (!waits && data.policy && !bids) bids = page.watch(`${base}/explain`, {});
     if (data.policy?.name && !policy) policy = page.watch(api.path("/v1/policies", data.policy.name), { everyMs: 60_000 });
     if (data.started_at || data.state === "running") log.begin(data.actions.at(-1)?.id);
