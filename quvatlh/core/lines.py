@@ -20,6 +20,7 @@ from quvatlh.core import limits, tally
 from quvatlh.core.disciplines import BUILT_IN, FAIR
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import json_list
+from quvatlh.core.schema import TOGETHER_MIN
 
 if TYPE_CHECKING:
     from quvatlh.core.rows import Candidate, TaskRow
@@ -46,6 +47,10 @@ _NAMED: Final = """
 SELECT flow, shape FROM task WHERE ready > 0 AND queue = ? AND flow >= ? AND flow < ? AND (flow, shape) > (?, ?)
 ORDER BY flow, shape LIMIT 1"""
 _ANY_NAMED: Final = "SELECT 1 FROM tally WHERE scope = ? LIMIT 1"
+_SHOW: Final = "UPDATE task SET ready = 1, rank = ? WHERE seq = ?"
+_SHOW_MANY: Final = """
+UPDATE task SET ready = 1, rank = shown.value FROM json_each(?) shown WHERE seq = CAST(shown.key AS INTEGER)"""
+"""The same of many: the rank of each, by its number."""
 
 
 class Line(NamedTuple):
@@ -100,7 +105,8 @@ class Lines:
         self._db: sqlite3.Connection = unit.db
         self._visible: dict[Line, int | None] = {}
         """Touched lines, and who of them was in the ready order before."""
-        self._shown: list[tuple[int, int]] = []
+        self._shown: dict[int, int] = {}
+        """Rank of each that comes into the ready order, or moves in it, by seq."""
         self._first_of_new: set[Line] = set()
         """Lines that were empty and have nothing new."""
         self._named: dict[str, list[str]] = {}
@@ -121,6 +127,13 @@ class Lines:
             self._visible[line] = first.seq if first is not None and first.ready == VISIBLE else None
             if first is None:
                 self._first_of_new.add(line)
+
+    def leave(self, line: Line, seq: int, *, visible: bool) -> None:
+        """Before one of it is awarded; `visible`: it is in the ready order, and its award takes it out of that."""
+        if not visible:
+            self.touch(line)
+        elif self._visible.get(line, seq) == seq:
+            self._visible[line] = None
 
     def join(
         self, line: Line, place: tuple[int, int], key: str | None, named: tuple[str, str, int | None]
@@ -208,23 +221,26 @@ class Lines:
         firsts = self._firsts(lines)
         for line, before in lines.items():
             first = firsts.get(line)
-            wanted = first is not None and self.may_start(line, first)
-            if before is not None and not (wanted and first is not None and first.seq == before):
+            if first is not None and not self.may_start(line, first):
+                first = None
+            if before is not None and (first is None or first.seq != before):
                 self._hide(line, before)
-            if wanted and first is not None:
+            if first is not None:
                 self._show(line, first)
-        if self._shown:
-            self._db.executemany("UPDATE task SET ready = 1, rank = ? WHERE seq = ?", self._shown)
-            self._shown.clear()
+        if len(self._shown) >= TOGETHER_MIN:
+            self._db.execute(_SHOW_MANY, (json_list(self._shown),))
+        elif self._shown:
+            self._db.executemany(_SHOW, [(rank, seq) for seq, rank in self._shown.items()])
+        self._shown.clear()
 
     def _show(self, line: Line, first: First) -> None:
         rank = self.rank(line.queue, first.turn, first.key)
         if first.ready == VISIBLE:
             rank = max(rank, first.rank) if self._is_fair(line.queue) else rank
             if rank != first.rank:
-                self._shown.append((rank, first.seq))
+                self._shown[first.seq] = rank
             return
-        self._shown.append((rank, first.seq))
+        self._shown[first.seq] = rank
         self._unit.tally.add(tally.READY, line.queue, line.shape, 1)
 
     def _hide(self, line: Line, seq: int) -> None:

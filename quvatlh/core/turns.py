@@ -60,7 +60,8 @@ class Tags:
         tag = self._finish.get(flow)
         if tag is None:
             tag = self._read(flow)
-        tag = max(tag, self.virtual)
+        if tag < self.virtual:  # noqa: PLR1730 - as in start_tag
+            tag = self.virtual
         self.virtual = tag
         self._finish[flow] = tag + span(cost, weight)
         self.moved = True
@@ -69,6 +70,9 @@ class Tags:
 
     def serve_in_row(self, flow: str, cost: int, weight: int, times: int) -> None:
         """As `serve` so many times, one after the other: each begins where the one before it ended."""
+        if times == 1:
+            self.serve(flow, cost, weight)
+            return
         tag, each = self.serve(flow, cost, weight), span(cost, weight)
         self.virtual = tag + (times - 1) * each
         self._finish[flow] = tag + times * each

@@ -283,14 +283,24 @@ class Unit:
         self.classes.ended(action.queue, action.slots)
 
     def count_action(self, action: Counted, n: int) -> None:
-        self.tally.add(tally.LIVE, action.queue, "", n)
-        self.tally.add(tally.LIVE_WORKER, action.queue, action.worker, n)
+        """One alone; of many together see sums.py."""
+        self.count_worker(action.queue, action.worker, n)
         if action.key is not None:
-            self.tally.add(tally.LIVE_KEY, action.queue, action.key, n)
-            self.lines.key_changes(action.queue, action.key, n)
+            self.count_key(action.queue, action.key, n)
         if action.name is not None:
-            self.names.add(action.grp, action.name, action.lim, n)
-            self.lines.name_changes(action.grp, action.name)
+            self.count_name(action.grp, action.name, action.lim, n)
+
+    def count_worker(self, queue: str, worker: str, n: int) -> None:
+        self.tally.add(tally.LIVE, queue, "", n)
+        self.tally.add(tally.LIVE_WORKER, queue, worker, n)
+
+    def count_key(self, queue: str, key: str, n: int) -> None:
+        self.tally.add(tally.LIVE_KEY, queue, key, n)
+        self.lines.key_changes(queue, key, n)
+
+    def count_name(self, group: str, name: str, lim: int | None, n: int) -> None:
+        self.names.add(group, name, lim, n)
+        self.lines.name_changes(group, name)
 
     def forget(self, gone: Sequence[Gone]) -> None:
         """Finished tasks without live actions leave the table; chosen ids stay known."""

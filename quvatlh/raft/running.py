@@ -142,6 +142,8 @@ class Running:
     def _look(self) -> None:
         engine = self._engine
         if engine is not None and self._dead is None:
+            if engine.acts():  # what waits is on its way to the disk while all else is looked at
+                self._flush(engine)
             engine.tick()
             self._flush(engine)
             self._arm(engine.next_tick_at() - self._world.clock.boot())

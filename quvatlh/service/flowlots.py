@@ -63,6 +63,7 @@ class Walk:
         """Up to so many, in their order."""
         found: list[FlowTask] = []
         heap, weights, per_key = self._heap, self._settings.key_weights, self._settings.limit_per_key
+        tags, live, unwanted = self._tags, self._live, self._unwanted
         with closing(market.flow_firsts(self._db, self._queue, self._shape, limit=LOOKED_AT_MAX)) as firsts:
             while len(found) < most:
                 while self._read_to is not None and (not heap or heap[0][:2] > self._read_to):
@@ -71,24 +72,26 @@ class Walk:
                     break
                 rank, seq, task = heap[0]
                 key = task.key or ""
-                place = max(rank, self._tags.start_tag(key))
+                place = tags.start_tag(key)
                 if seq < 0:
                     self._follow(task, most - len(found))
                 elif place > rank:
                     heapq.heapreplace(heap, (place, seq, task))
-                elif per_key is not None and task.key is not None and self._live[key] >= per_key:
+                elif per_key is not None and task.key is not None and live[key] >= per_key:
                     heapq.heappop(heap)
-                elif seq in self._unwanted:
+                elif seq in unwanted:
                     self._pass(task, rank)
                 elif self._is_odd(task):
                     self.is_odd = True
                     break
                 else:
-                    row = [task] if self._read_to or len(heap) > 1 else self._row(task, most - len(found))
+                    row = [task]
+                    if len(heap) == 1 and self._read_to is None:
+                        row = self._row(task, most - len(found))
                     found += row
-                    self._tags.serve_in_row(key, task.cost, weights.get(key, 1), len(row))
+                    tags.serve_in_row(key, task.cost, weights.get(key, 1), len(row))
                     if per_key is not None and task.key is not None:
-                        self._live[key] += len(row)
+                        live[key] += len(row)
                     self._pass(row[-1], rank)
         return found
 

@@ -13,6 +13,7 @@ cost/weight of the one and cost/weight of the other, and D + 1 times that with D
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 PARTS: Final = 720_720
@@ -21,6 +22,7 @@ TAG_MAX: Final = 2**61
 """From here on tags start over at 0; the largest cost adds 7e11, so sums stay far below the 64 bits of a column."""
 
 
+@lru_cache(maxsize=1024)
 def span(cost: int, weight: int) -> int:
     """How far a service moves its flow's tags: cost by weight, rounded, never nothing."""
     return max(1, (cost * PARTS + weight // 2) // weight)

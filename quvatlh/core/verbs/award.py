@@ -20,6 +20,7 @@ from quvatlh.core.events import Event
 from quvatlh.core.lines import VISIBLE, Line, flows
 from quvatlh.core.results import Awarded
 from quvatlh.core.rows import Candidate, TaskRow, json_list
+from quvatlh.core.sums import Sums
 from quvatlh.core.transitions import TASK
 from quvatlh.core.turns import QUEUES, Tags, lent_by, of_class
 from quvatlh.core.unit import Unit
@@ -85,12 +86,10 @@ class _Known(NamedTuple):
     """By worker and key: whether the whole batch could go there, and no limit of live actions need be asked again."""
 
 
-class _Count(NamedTuple):
-    """What awards are counted by."""
+class _Counted(NamedTuple):
+    """What an award is counted by, beside its task's state."""
 
     queue: str
-    shape: int
-    visible: bool
     worker: str
     key: str | None
     grp: str
@@ -101,8 +100,6 @@ class _Count(NamedTuple):
 _Together = tuple[int, str, str, int]
 """Awards that are written by one statement: how far it is from the task's number to the token, which is the same over long
 stretches, as tasks come in order; worker, session, lease in ms."""
-_Key = tuple[str, int, bool, str, str | None, str, str | None, int | None]
-"""The fields of a _Count; to hash them plain takes half the time."""
 
 
 class _Batch:
@@ -120,7 +117,9 @@ class _Batch:
         self._short: defaultdict[_Together, list[int]] = defaultdict(list)
         self._unnamed: set[tuple[str, str]] = set()
         """Of those that are not written: group and id of the ones that are not counted by name."""
-        self._counts: defaultdict[_Key, int] = defaultdict(int)
+        self._states: defaultdict[tuple[str, int, bool], int] = defaultdict(int)
+        """Tasks that are claimed now, by queue, shape and whether they stood in the ready order."""
+        self._sums = Sums(unit, 1)
         self._turn: tuple[str, int, int] = ("", 0, 0)
         """Queue, cost and weight of the last awards, whose turns have not been counted."""
         self._turns = 0
@@ -169,8 +168,7 @@ class _Batch:
         return why or (None if state.may_start(self._unit.now) else "rate")
 
     def _has_room(self, queue: _Known, worker: str, key: str | None) -> bool:
-        """For as many as the batch has."""
-        self._count()
+        """For as many as the batch has, and so for those of it that are not counted yet."""
         settings, name, get = queue.state.settings, queue.state.name, self._unit.tally.get
         rules = [(settings.limit, tally.LIVE, ""), (settings.limit_per_worker, tally.LIVE_WORKER, worker)]
         if key is not None:
@@ -282,20 +280,24 @@ class _Batch:
 
     def _claim(self, task: Candidate, token: int, each: Award, lease_ms: int) -> None:
         """The short way: written together."""
-        unit, name, visible = self._unit, task.counted_name, task.ready == VISIBLE
+        unit, sums, queue, key = self._unit, self._sums, task.queue, task.key
+        name, visible = task.counted_name, task.ready == VISIBLE
         if task.flow is not None:
-            unit.lines.touch(Line(task.flow, task.queue, task.shape), task.seq if visible else None)
+            unit.lines.leave(Line(task.flow, queue, task.shape), task.seq, visible=visible)
             unit.lines.count(task, -1)
         self._short[token - task.seq, each.worker, each.session, lease_ms].append(task.seq)
         if name is None:
             self._unnamed.add((task.grp, task.id))
         elif task.lim is not None:
             self._unlimited.discard((task.grp, name))
-        counted = (task.queue, task.shape, visible, each.worker, task.key, task.grp, name, task.lim)
-        if task.lim is None:
-            self._counts[counted] += 1
-        else:
-            self._count_alike(_Count(*counted), 1)
+        self._states[queue, task.shape, visible] += 1
+        sums.workers[queue, each.worker] += 1
+        if key is not None:
+            sums.keys[queue, key] += 1
+        if name is not None:
+            sums.names[task.grp, name, task.lim] += 1
+        if task.lim is not None:
+            self._count()  # namesakes by their id alone are looked for only while something is counted by name
         task.ready, task.live = 0, 1
         task.attempts += 1
 
@@ -318,22 +320,18 @@ class _Batch:
             self._unnamed.add((task.grp, task.id))
         elif task.lim is not None:
             self._unlimited.discard((task.grp, name))
-        counted = _Count(task.queue, task.shape, task.ready == VISIBLE, each.worker, task.key, task.grp, name, task.lim)
-        unit.count_action(counted, 1)
+        unit.count_action(_Counted(task.queue, each.worker, task.key, task.grp, name, task.lim), 1)
 
     def _count(self) -> None:
-        """The short ones, those that are counted alike at once."""
-        for counted, n in self._counts.items():
-            self._count_alike(_Count(*counted), n)
-        self._counts.clear()
-
-    def _count_alike(self, each: _Count, n: int) -> None:
+        """The short ones."""
         add = self._unit.tally.add
-        add(tally.STATE, each.queue, "pending", -n)
-        add(tally.STATE, each.queue, "claimed", n)
-        if each.visible:
-            add(tally.READY, each.queue, each.shape, -n)
-        self._unit.count_action(each, n)
+        for (queue, shape, visible), n in self._states.items():
+            add(tally.STATE, queue, "pending", -n)
+            add(tally.STATE, queue, "claimed", n)
+            if visible:
+                add(tally.READY, queue, shape, -n)
+        self._states.clear()
+        self._sums.write()
 
     def _charge(self, known: _Known, task: Task) -> None:
         """The start counts for its flow, its queue, its class and its rate."""

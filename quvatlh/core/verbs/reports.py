@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 from quvatlh.core import limits, schema, tally
 from quvatlh.core.commands import Announce, End, Finish, GiveBack, Lost, Progress, Start, Started
@@ -16,6 +16,7 @@ from quvatlh.core.events import Event
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok, Reported
 from quvatlh.core.rows import Ending, LiveRow, TaskRow, json_list, json_text
+from quvatlh.core.sums import Sums
 from quvatlh.core.transitions import ACTION, TASK
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import ending
@@ -136,18 +137,6 @@ def _read(unit: Unit, command: Finish) -> dict[int, Ending | LiveRow]:
     return found
 
 
-class _Count(NamedTuple):
-    """What ends are counted by."""
-
-    queue: str
-    state: str
-    worker: str
-    key: str | None
-    grp: str
-    name: str | None
-    lim: int | None
-
-
 class _Ends:
     """Successes of plain jobs with nothing more to say: nearly all there is."""
 
@@ -156,14 +145,20 @@ class _Ends:
         self._began: dict[int, int | None] = {}
         """By task."""
         self._tokens: list[int] = []
-        self._counts: defaultdict[tuple[str, str, str, str | None, str, str | None, int | None], int] = defaultdict(int)
-        """By the fields of a _Count."""
+        self._states: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """By queue and the state they had."""
+        self._sums = Sums(unit, -1)
 
     def succeed(self, action: Ending, end: End) -> None:
-        unit, queue = self._unit, action.queue
+        unit, sums, queue = self._unit, self._sums, action.queue
         began = self._began[action.task] = ending.begun_at(unit, action, end.started_ms)
         self._tokens.append(action.token)
-        self._counts[queue, action.state, action.worker, action.key, action.grp, action.name, action.lim] += 1
+        self._states[queue, action.state] += 1
+        sums.workers[queue, action.worker] += 1
+        if action.key is not None:
+            sums.keys[queue, action.key] += 1
+        if action.name is not None:
+            sums.names[action.grp, action.name, action.lim] += 1
         more: dict[str, Any] = {"started_at": began}
         unit.events.append(
             Event(
@@ -184,12 +179,11 @@ class _Ends:
 
     def _count(self) -> None:
         add = self._unit.tally.add
-        for key, n in self._counts.items():
-            each = _Count(*key)
-            add(tally.STATE, each.queue, each.state, -n)
-            add(tally.STATE, each.queue, "succeeded", n)
-            add(tally.KEPT, each.queue, 0, n)
-            self._unit.count_action(each, -n)
+        for (queue, state), n in self._states.items():
+            add(tally.STATE, queue, state, -n)
+            add(tally.STATE, queue, "succeeded", n)
+            add(tally.KEPT, queue, 0, n)
+        self._sums.write()
 
 
 def _end_slowly(unit: Unit, ends: list[tuple[LiveRow, End]]) -> None:
