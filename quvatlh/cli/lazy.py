@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import gc
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -34,10 +34,18 @@ class NearGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], known, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+            raise click.UsageError(f"there is no command {args[0]!r}.{_hint(ctx, args[0], known)}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _hint(ctx: click.Context, word: str, known: Sequence[str]) -> str:
+    """Lists have commands of their own: `workers` beside `worker`."""
+    plural, above = f"{ctx.info_name}s", ctx.parent
+    beside = above.command.list_commands(above) if above and isinstance(above.command, click.Group) else ()
+    if word in {"ls", "list"} and plural in beside:
+        return f" Did you mean {plural}, without {ctx.info_name}?"
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 class LazyGroup(NearGroup):
