@@ -16,11 +16,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from quvatlh.core import limits, tally
+from quvatlh.core import limits, schema, tally
 from quvatlh.core.disciplines import BUILT_IN, FAIR
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import json_list
-from quvatlh.core.schema import TOGETHER_MIN
 
 if TYPE_CHECKING:
     from quvatlh.core.rows import Candidate, TaskRow
@@ -227,7 +226,7 @@ class Lines:
                 self._hide(line, before)
             if first is not None:
                 self._show(line, first)
-        if len(self._shown) >= TOGETHER_MIN:
+        if len(self._shown) >= schema.TOGETHER_MIN:
             self._db.execute(_SHOW_MANY, (json_list(self._shown),))
         elif self._shown:
             self._db.executemany(_SHOW, [(rank, seq) for seq, rank in self._shown.items()])
