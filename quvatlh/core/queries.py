@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -140,10 +140,15 @@ def live_view(action: LiveRow) -> ActionView:
     )
 
 
-def live_actions(db: sqlite3.Connection, worker: str | None = None, session: str | None = None) -> list[LiveRow]:
-    """All that is owned now, or what a worker or a session owns."""
-    sql = f"{LIVE_SELECT} WHERE worker = coalesce(?, worker) AND session = coalesce(?, session) ORDER BY token"
-    return [live_row(row) for row in db.execute(sql, (worker, session))]
+def shortest_leases(db: sqlite3.Connection) -> dict[str, int]:
+    """In ms, by session: of what it owns. However much that is, it is one row."""
+    return dict(db.execute("SELECT session, min(lease_ms) FROM live GROUP BY session").fetchall())
+
+
+def owned_by(db: sqlite3.Connection, sessions: Collection[str]) -> list[LiveRow]:
+    """What these sessions own now, by token."""
+    sql = f"{LIVE_SELECT} WHERE session IN (SELECT value FROM json_each(?)) ORDER BY token"  # noqa: S608 - text of our own
+    return [live_row(row) for row in db.execute(sql, (json_list(sorted(sessions)),))] if sessions else []
 
 
 def announcements(

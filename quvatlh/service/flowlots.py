@@ -85,9 +85,7 @@ class Walk:
                     self.is_odd = True
                     break
                 else:
-                    row = [task]
-                    if len(heap) == 1 and self._read_to is None:
-                        row = self._row(task, most - len(found))
+                    row = [task] if self._read_to or len(heap) > 1 else self._row(task, most - len(found))
                     found += row
                     tags.serve_in_row(key, task.cost, weights.get(key, 1), len(row))
                     if per_key is not None and task.key is not None:

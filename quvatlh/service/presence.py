@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
 from quvatlh.core.limits import LEASE_MS_DEFAULT, PULL_SESSION
-from quvatlh.core.queries import charged_sessions, get_session, live_actions, workers
+from quvatlh.core.queries import charged_sessions, get_session, owned_by, shortest_leases, workers
 from quvatlh.core.rows import LiveRow, json_list
 from quvatlh.core.verbs import deaths
 from quvatlh.core.views import WorkerView
@@ -221,13 +221,17 @@ class Presence:
 
     async def _look(self) -> float | None:
         """Propose what follows from the silence so far; seconds until there may be more, None: until something is heard."""
-        live = live_actions(self._state.db)
+        leases = shortest_leases(self._state.db)
+        live = owned_by(self._state.db, self._doubted(leases))
         self._renewed = {each.token: self._last_of(each) for each in live if is_pull(each.session)}
-        self._forget_sessions(live)
-        for command in (*self._lost(live), *self._changes(live)):
+        self._forget_sessions(leases)
+        for command in (*self._lost(live), *self._changes(live, leases)):
             await self._door.propose(command, PROPOSE_S)
         now = self._clock.boot()
-        ends = [self._last_of(a) + _lease_s(a) - now for a in live_actions(self._state.db)]
+        leases = shortest_leases(self._state.db)
+        pulled = owned_by(self._state.db, [session for session in leases if is_pull(session)])
+        ends = [self._last_of(each) + _lease_s(each.lease_ms) - now for each in pulled]
+        ends += [self._last(session) + _lease_s(ms) - now for session, ms in leases.items() if not is_pull(session)]
         ends += [
             self._last(view.session) + _silent_s(view.session) - now
             for view in self.workers().values()
@@ -235,9 +239,19 @@ class Presence:
         ]
         return None if not ends else max(LOOK_S, min(ends))
 
-    def _forget_sessions(self, live: list[LiveRow]) -> None:
+    def _doubted(self, leases: Mapping[str, int]) -> list[str]:
+        """Sessions of which some lease may be over. Of all others it is enough to know that they own something: they are
+        heard twice a second, and may own ten thousand actions."""
+        condemned = set(self._condemned.values())
+        return [
+            session
+            for session, lease_ms in leases.items()
+            if is_pull(session) or session in condemned or self.silence_s(session) > _lease_s(lease_ms)
+        ]
+
+    def _forget_sessions(self, leases: Mapping[str, int]) -> None:
         """A pull worker that claims now and then has a new one each time."""
-        known = {view.session for view in self.workers().values()} | {each.session for each in live}
+        known = {view.session for view in self.workers().values()} | leases.keys()
         for session in self._heard.keys() - known:
             del self._heard[session]
             self._surplus.pop(session, None)
@@ -264,8 +278,11 @@ class Presence:
                 found |= deaths.suspects(actions, slots.get(session, 0))
         return found
 
-    def _changes(self, live: list[LiveRow]) -> list[c.AnyCommand]:
-        owning = {each.session for each in live if not self._is_over(each)}
+    def _changes(self, live: list[LiveRow], leases: Mapping[str, int]) -> list[c.AnyCommand]:
+        """`live` is what the doubted ones own."""
+        owning = leases.keys() - {each.session for each in live} | {
+            each.session for each in live if not self._is_over(each)
+        }
         charged = charged_sessions(self._state.db)
         found: list[c.AnyCommand] = []
         for view in self.workers().values():
@@ -285,7 +302,7 @@ class Presence:
         return at is not None and not is_pull(session) and self._clock.boot() - at <= SILENT_S
 
     def _is_over(self, action: LiveRow) -> bool:
-        return self._clock.boot() - self._last_of(action) > _lease_s(action)
+        return self._clock.boot() - self._last_of(action) > _lease_s(action.lease_ms)
 
     def _is_silent(self, session: str) -> bool:
         return self.silence_s(session) > _silent_s(session)
@@ -304,8 +321,9 @@ class Presence:
         return max(self._heard.get(session, 0.0), self._elected_at)
 
 
-def _lease_s(action: LiveRow) -> float:
-    return action.lease_ms / 1000 * (1 + LEASE_DRIFT) + LEASE_MORE_S
+def _lease_s(lease_ms: int) -> float:
+    """As the master counts it."""
+    return lease_ms / 1000 * (1 + LEASE_DRIFT) + LEASE_MORE_S
 
 
 def is_pull(session: str) -> bool:

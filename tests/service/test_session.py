@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.core.queries import announcements, live_actions
+from quvatlh.core.queries import announcements, owned_by, shortest_leases
 from quvatlh.ports import RunError
 from quvatlh.service import asks
 from quvatlh.service import reports as reports_of
@@ -122,10 +122,26 @@ async def test_what_was_proposed_lost_in_vain_is_proposed_again_though_a_beat_ca
         await stand.node.tree.stop("session")
         await stand.node.tree.stop("presence")
         stand.clock.advance(2.7)
-        stand.node.presence._lost(live_actions(stand.machine.db))
+        stand.node.presence._lost(owned_by(stand.machine.db, shortest_leases(stand.machine.db)))
         stand.node.presence.beat(own_beat(stand))
         await stand.node.presence._look()
         assert int(action[1:]) not in [token for token, _ in stand.live()]
+
+
+async def test_who_is_heard_in_time_is_not_asked_what_he_owns(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await running(stand)
+        await stand.node.tree.stop("session")
+        await stand.node.tree.stop("presence")
+        asked: list[str] = []
+        stand.machine.db.set_trace_callback(asked.append)
+        await stand.node.presence._look()
+        assert [sql for sql in asked if "FROM live WHERE session" in sql] == []
+        stand.clock.advance(2.7)
+        await stand.node.presence._look()
+        stand.machine.db.set_trace_callback(None)
+        assert [sql for sql in asked if "FROM live WHERE session" in sql] != []
+        assert list(stand.live()) == []
 
 
 async def test_a_new_master_has_condemned_nobody(tmp_path: Path) -> None:
@@ -134,7 +150,7 @@ async def test_a_new_master_has_condemned_nobody(tmp_path: Path) -> None:
         await stand.node.tree.stop("session")
         await stand.node.tree.stop("presence")
         stand.clock.advance(2.7)
-        stand.node.presence._lost(live_actions(stand.machine.db))
+        stand.node.presence._lost(owned_by(stand.machine.db, shortest_leases(stand.machine.db)))
         stand.log.depose(None)
         stand.log.elect()
         assert stand.node.presence.beat(own_beat(stand)).foreign == ()
