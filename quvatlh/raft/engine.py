@@ -65,6 +65,10 @@ class Engine(Following, Leading, Electing):
         """In force from append."""
         return self._membership
 
+    def membership_index(self) -> int:
+        """Of the entry that put it in force."""
+        return self._journal.membership_index
+
     def membership_pending(self) -> bool:
         """The membership in force is not applied, so perhaps not committed."""
         return self._journal.membership_index > self.last_applied()

@@ -85,11 +85,6 @@ class RaftLog(Peering):
     def membership(self) -> Membership | None:
         return self._engine.membership if self._engine is not None else None
 
-    @property
-    def waiting_for(self) -> str:
-        """Why this node is in no cluster yet; empty when it is."""
-        return "" if self._engine is not None else self._waiting_why
-
     def progress(self) -> dict[str, int]:
         """As leader: the last index that each other member is known to hold."""
         engine = self._engine
@@ -201,9 +196,9 @@ class RaftLog(Peering):
         return await self._links.request(node_id, kind, body, deadline=deadline)
 
     def handle(self, kind: str, handler: RequestHandler) -> None:
-        self._handlers[kind] = handler
+        self._handlers[kind] = served = self._of_members(handler)
         if self._links is not None:
-            self._links.handle(kind, handler)
+            self._links.handle(kind, served)
 
     def _must_act(self) -> Engine:
         if self._stopping:

@@ -93,7 +93,11 @@ class Part(Seams):
         return len(self._membership.voters) == 1 and self._may_vote()
 
     def _may_vote(self) -> bool:
-        return self._membership.is_voter(self._own_id) and self._excluded_at <= self._journal.membership_index
+        return self._membership.is_voter(self._own_id) and not self.is_excluded()
+
+    def is_excluded(self) -> bool:
+        """Others have said that this node is no member any more, and no later entry has taken it back."""
+        return self._excluded_at > self._journal.membership_index
 
     def _serial_of(self, node_id: str) -> int | None:
         link = self._host.link(node_id)

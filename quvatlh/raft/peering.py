@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quvatlh.ports import Membership
+from quvatlh.ports import Membership, RequestHandler, Unavailable
 from quvatlh.raft import entries, founding
-from quvatlh.raft.engine import MalformedMessage
+from quvatlh.raft.engine import Engine, MalformedMessage
 from quvatlh.raft.keeping import Keeping
 from quvatlh.raft.links import Links
 
@@ -56,6 +56,29 @@ class Peering(Keeping):
             "founders": list(self._founders()),
         }
 
+    @property
+    def waiting_for(self) -> str:
+        """Why this node is in no cluster, or not any more; empty when it is."""
+        if self._engine is None:
+            return self._waiting_why
+        if not self._engine.is_excluded():
+            return ""
+        return (
+            "this node was removed from its cluster: end it, or have it taken back: on one of the cluster's nodes run "
+            f"`quvatlh cluster add {self._own.id} {self._own.peer}`"
+        )
+
+    def _of_members(self, handler: RequestHandler) -> RequestHandler:
+        """Whoever was removed, and may not know, is no worker of this cluster, nor a door to it."""
+
+        async def handle(asker: str, body: bytes) -> bytes:
+            engine = self._engine
+            if engine is not None and engine.membership.get(asker) is None:
+                raise Unavailable(f"node {asker} is no member of this cluster")
+            return await handler(asker, body)
+
+        return handle
+
     def _cluster(self) -> str | None:
         return self._last_membership.cluster if self._last_membership is not None else None
 
@@ -69,9 +92,16 @@ class Peering(Keeping):
             if known != incarnation:
                 self._engine.gone(link.node_id)
             self._engine.link_up(link)
+            self._tell_stranger(link, self._engine)
         else:
             self._consider_founding()
         self.wake()
+
+    def _tell_stranger(self, link: Link, engine: Engine) -> None:
+        """One that was removed while it was away does not know."""
+        if engine.membership.get(link.node_id) is None and not engine.membership_pending():
+            packed = entries.pack_membership(engine.membership)
+            link.send(["members", engine.membership_index(), packed])
 
     def _link_down(self, link: Link, how: Down) -> None:
         engine = self._engine
@@ -130,7 +160,8 @@ class Peering(Keeping):
         if self._engine is None:
             self._consider_founding()
         elif membership.get(self._own.id) is None and self._engine.excluded(index):
-            self._note("removed from the cluster", cluster=membership.cluster, index=index)
+            self._note("removed from the cluster", cluster=membership.cluster, index=index, why=self.waiting_for)
+            self.wake()
 
     def _hello(self, hello: dict[str, Any], address: str) -> None:
         """One of the peers' addresses may lead back here: that is how the others know this node."""

@@ -116,9 +116,12 @@ class Running:
 
     @property
     def role(self) -> Role:
+        """Who was removed has no master: what it hears is of before, and nothing that it knows is brought up to date."""
         engine = self._engine
         if engine is None:
             return Role(0, None, acting=False)
+        if engine.is_excluded():
+            return Role(engine.term(), None, acting=False)
         return Role(engine.term(), engine.leader_id(), acting=engine.acting())
 
     def acts(self) -> bool:

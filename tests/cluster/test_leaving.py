@@ -8,7 +8,8 @@ import pytest
 
 from quvatlh.client import Client, Options
 from tests.cluster.cluster import Cluster
-from tests.cluster.daemons import TOKEN, daemons
+from tests.cluster.daemons import TOKEN, Daemon, daemons
+from tests.cluster.line import Answer
 from tests.cluster.node import Node, until
 
 WITHIN_S = 10.0
@@ -48,3 +49,33 @@ async def test_a_master_that_is_removed_hands_over_and_the_others_go_on(door: st
         await until(lambda: master.heard("removed from the cluster"), lambda: "it is told")
         async with Client(Options((f"http://{others[1].place.client}",), TOKEN, None, WITHIN_S)) as client:
             await client.put_queue("goes-on", {})
+
+
+async def test_a_node_that_was_removed_works_and_answers_no_more(tmp_path: Path) -> None:
+    async with daemons(tmp_path) as nodes:
+        master = await nodes.master()
+        gone, other = nodes.others(master)
+        assert isinstance(gone, Daemon)
+        await removed(nodes, gone, other)
+        line = gone.line()
+        told: Answer = {}
+
+        async def is_told() -> bool:
+            told.update(await line.ask({"path": "/readyz"}, WITHIN_S))
+            return bool(told["status"] == 503 and "was removed" in told["problem"]["detail"])
+
+        try:
+            await until(is_told, lambda: f"{gone.name} says so, not {told}")
+        finally:
+            line.close()
+        async with Client(Options((f"http://{other.place.client}",), TOKEN, None, WITHIN_S)) as client:
+
+            async def is_lost() -> bool:
+                return bool((await client.worker(gone.name))["state"] == "lost")
+
+            await until(is_lost, lambda: f"the worker of {gone.name} is lost to the market")
+            bound = {"work": {"command": ["true"]}, "tags": [f"worker={gone.name}"]}
+            added = await client.add([bound, *([{"work": {"command": ["true"]}}] * 5)])
+            for task_id in added.ids[1:]:
+                assert (await client.task(task_id, wait_s=WITHIN_S))["state"] == "succeeded"
+            assert (await client.task(added.ids[0]))["state"] == "pending"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quvatlh.ports import Member, Membership, Refused, Unknown
+from quvatlh.ports import Member, Membership, Refused, Unavailable, Unknown
 from quvatlh.raft.settings import Settings
 from quvatlh.raft.wire import WireError
 from tests.raft.nodes import SOON_S, Town, engine_of, held, log_of, member, play
@@ -182,6 +182,37 @@ def test_a_node_that_was_removed_says_so_and_disturbs_nobody() -> None:
         assert not log_of(gone).acts()
         await town.write(master, "x")
         assert "x" not in held(gone)
+
+    play(story)
+
+
+def test_a_node_that_was_removed_knows_no_master_and_none_serves_it() -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+        gone = town.others(master)[0]
+        was, cluster_of = member(gone), engine_of(master).membership.cluster
+
+        async def answer(_asker: str, body: bytes) -> bytes:
+            return body
+
+        async def ask() -> bytes:
+            return await town.at(gone, lambda log: log.request(log_of(master).node_id, "echo", b"x", deadline=SOON_S))
+
+        log_of(master).handle("echo", answer)
+        assert await ask() == b"x"
+        await town.at(master, lambda log: log.remove_member(was.id, deadline=SOON_S))
+        with pytest.raises(Unavailable, match="is no member of this cluster"):
+            await ask()
+        await town.until(lambda: log_of(gone).role.master is None)
+        gone.crash(power=False)
+        gone.start()
+        await town.until(lambda: gone.log is not None and gone.log.waiting_for)
+        assert f"`quvatlh cluster add {was.id} {was.peer}`" in log_of(gone).waiting_for
+        assert (log_of(gone).role.master, engine_of(gone).membership.cluster) == (None, cluster_of)
+        await town.at(master, lambda log: log.add_member(was, deadline=SOON_S))
+        await town.until(lambda: log_of(gone).role.master == log_of(master).node_id)
+        assert log_of(gone).waiting_for == ""
+        assert await ask() == b"x"
 
     play(story)
 
