@@ -27,6 +27,10 @@ ASK_S: Final = 1.0
 """An executor that has not answered for so long is asked again; nothing is renewed meanwhile."""
 AGAIN_S: Final = 0.2
 """A session that was heard a moment ago gives way once it is silent; asked again this often."""
+PATIENCE_S: Final = 5.0
+"""More than an old session of the same directory takes to give way. What is refused for longer has a reason of its own."""
+PATIENT_AGAIN_S: Final = 2.0
+"""Then it is asked this often: each time is an entry of the log."""
 START_AGAIN_S: Final = 1.0
 """After an executor that could not be started."""
 DOUBT_S: Final = LEASE_MS_MIN / 1000
@@ -110,6 +114,11 @@ class Session:
         """The executor outlived its session."""
         self._outlived: str | None = None
         """That session, until there is a new one: the master may have taken its silence for death."""
+        self._refused_at: float | None = None
+        """Since when there is no new one though it is asked for."""
+        self.refusal = ""
+        """Why."""
+        self._is_told = False
         self._closing = False
 
     @property
@@ -218,14 +227,26 @@ class Session:
         except Refusal as refusal:
             if "was used before" in str(refusal):  # answered as unknown, opened, and over since
                 self._doomed = True
-            await self._pause(AGAIN_S)
+            await self._refused(str(refusal))
             return
         except LogError:
             await self._pause(AGAIN_S)
             return
-        self._outlived = None
+        self._outlived, self._refused_at, self.refusal, self._is_told = None, None, "", False
         if self._life is life and not self._closing:
             self._begin(life, floor)
+
+    async def _refused(self, why: str) -> None:
+        """By the old session of this worker, until it is silent; or for good, by another daemon of the same name."""
+        now = self._clock.boot()
+        if self._refused_at is None:
+            self._refused_at = now
+        is_long = now - self._refused_at > PATIENCE_S
+        if is_long and not self._is_told:
+            self._is_told = True
+            self._note("the worker gets no session: is there another daemon of its name?", worker=self.worker, why=why)
+        self.refusal = why
+        await self._pause(PATIENT_AGAIN_S if is_long else AGAIN_S)
 
     def _begin(self, life: Life, floor: int) -> None:
         self.id, self.last, self.floor = life.session, None, floor

@@ -80,7 +80,8 @@ class Status:
         if behind:
             return Readiness(ready=False, detail=behind)
         if self._works and not self._session.is_open:
-            return Readiness(ready=False, detail="the worker of this node has no session yet")
+            why = f": {self._session.refusal}" if self._session.refusal else ""
+            return Readiness(ready=False, detail=f"the worker of this node has no session yet{why}")
         if not self._reserves.own.has_room():
             return Readiness(ready=True, code="disk_full", detail="the disk of this node is full: no ADD is taken here")
         return Readiness(ready=True)
@@ -120,8 +121,10 @@ class Status:
     async def cluster(self, call: Call, *, without: str | None = None) -> Json:
         """`without` a member that was removed: if it was this node, it is told of it later than who wished it."""
         views = await self._reads.read(call, queries.workers)
-        own = (view.facts.facts.get("node_id") for view in views if view.state == "lost" and view.facts.role == "node")
-        lost = {node_id for node_id in own if isinstance(node_id, str)}
+        of_nodes = [view for view in views if view.facts.role == "node"]
+        lost = {view.facts.facts.get("node_id") for view in of_nodes if view.state == "lost"}
+        # A node that was given another name has a worker of each, and lives as long as one of them does.
+        lost -= {view.facts.facts.get("node_id") for view in of_nodes if view.state != "lost"}
         role, membership = self._log.role, self._log.membership
         if membership is not None and without is not None:
             voters, learners = (

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from quvatlh import ports
+from quvatlh.core import commands as c
 from quvatlh.core.filters import TaskFilter
 from quvatlh.core.limits import FILED_RESULT, OUTPUT_SHORT_BYTES_MAX, OUTPUT_TAIL_BYTES_MAX, PACKED_RESULT
+from quvatlh.core.model import WorkerFacts
 from quvatlh.ports import ActionFinished, Member, OutputChunk, StreamName
 from quvatlh.service import tails
 from quvatlh.service.packedresult import PackedResult
@@ -362,6 +364,20 @@ async def test_the_cluster_is_told_with_its_master(tmp_path: Path) -> None:
         cluster = await stand.pool.cluster(asked())
         assert (cluster["master"], cluster["node"], cluster["index"] > 0) == ("n1", "n1", True)
         assert [node["id"] for node in cluster["nodes"]] == ["n1"]
+
+
+async def test_a_node_lives_as_long_as_a_worker_of_any_of_its_names_does(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        await follower.working()
+        await master.node.door.propose(c.Presence("n2", follower.node.session.id or "", up=False, heard=True), 1)
+
+        async def states() -> list[str]:
+            return [node["state"] for node in (await master.pool.cluster(asked()))["nodes"]]
+
+        assert await states() == ["up", "lost"]
+        facts = WorkerFacts("n2", role="node", slots=1, facts={"node_id": "n2"})
+        await master.node.door.propose(c.OpenSession("renamed", "s-9", b"x" * 32, "elsewhere", facts), 1)
+        assert await states() == ["up", "up"]
 
 
 async def test_a_backup_is_streamed_and_leaves_nothing(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.core.queries import announcements, owned_by, shortest_leases
+from quvatlh.core.rejections import Rejection
 from quvatlh.ports import RunError
 from quvatlh.service import asks
 from quvatlh.service import reports as reports_of
+from quvatlh.service.door import Refusal
 from quvatlh.service.reports import BATCH_BYTES_MAX
 from quvatlh.service.seat import Claim
+from quvatlh.service.session import AGAIN_S, PATIENT_AGAIN_S
 from tests.service.sessions import own_beat, running
 from tests.service.stand import asked, one, two
 
@@ -247,3 +250,34 @@ async def test_long_announcements_are_told_in_batches_that_the_log_takes(
         await stand.until(lambda: len(announcements(stand.machine.db)) == 20)
         assert max(sizes) < 2 * BATCH_BYTES_MAX
         assert {stand.peek(task) for task in tasks} == {"running"}
+
+
+async def test_who_is_refused_for_long_says_why_and_asks_less_often(tmp_path: Path) -> None:
+    async with one(tmp_path) as stand:
+        await stand.working()
+        session = stand.node.session
+        await stand.node.tree.stop("session")
+        life = session._life
+        assert life is not None
+        why = "worker n1 has a session that was heard a moment ago"
+        pauses: list[float] = []
+
+        async def refused(_wish: asks.Open) -> int:
+            raise Refusal(Rejection("conflict", why))
+
+        async def paused(at_most_s: float) -> None:
+            pauses.append(at_most_s)
+            stand.clock.advance(3.0)
+
+        opened, session._seat.open = session._seat.open, refused  # type: ignore[method-assign,assignment]
+        session._pause = paused  # type: ignore[method-assign]
+        session.id = None
+        for _ in range(4):
+            await session._open(life)
+        assert pauses == [AGAIN_S, AGAIN_S, PATIENT_AGAIN_S, PATIENT_AGAIN_S]
+        told = [facts["why"] for text, facts in stand.notes if "gets no session" in text]
+        assert told == [why]
+        assert why in stand.pool.readiness().detail
+        session._seat.open = opened  # type: ignore[method-assign]
+        await session._open(life)
+        assert (session.refusal, stand.pool.readiness().detail) == ("", "")
