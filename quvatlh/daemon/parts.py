@@ -169,6 +169,7 @@ def node_of(config: Config, running: RunningLog, state: State, craft: Craft, kno
         lambda: log.waiting_for,
         log.progress,
         lambda: log.log_span()[2],
+        lambda: log.own_entry,
         lambda: log.clocks_ms,
     )
     note = logs.noter("quvatlh.worker")

@@ -85,6 +85,12 @@ class RaftLog(Peering):
     def membership(self) -> Membership | None:
         return self._engine.membership if self._engine is not None else None
 
+    @property
+    def own_entry(self) -> Member | None:
+        """This node as the cluster should know it; None where it does, or has no word for it."""
+        membership = self.membership
+        return None if membership is None else members.renewed(membership, self._own, self._options.peers)
+
     def progress(self) -> dict[str, int]:
         """As leader: the last index that each other member is known to hold."""
         engine = self._engine
@@ -122,6 +128,8 @@ class RaftLog(Peering):
         self._must_act()
         ends = self._loop.time() + deadline
         await self._change(members.with_learner(self._member_view(), member, self._settings), deadline)
+        if self._member_view().is_voter(member.id):
+            return self._member_view()
 
         def caught_up() -> bool:
             engine = self._must_act()

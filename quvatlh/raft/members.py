@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from quvatlh.config import address
 from quvatlh.ports import Member, Membership, Refused
 
 if TYPE_CHECKING:
@@ -26,6 +27,32 @@ def with_learner(now: Membership, member: Member, settings: Settings) -> Members
     if len(now.voters) >= settings.voters_max:
         raise Refused(f"a cluster has at most {settings.voters_max} voters; run it as a worker instead")
     return replace(now, learners=_by_id((*(m for m in now.learners if m.id != member.id), member)))
+
+
+def renewed(now: Membership, own: Member, listed: Collection[str]) -> Member | None:
+    """A voter as it should be known now that it was started as `own`; None where that is how it is known.
+
+    Its peers may reach it by another address than it listens at: one that stands in its own peer list stays. So does what
+    the new one cannot replace: an address that nobody can dial, a name that another node has.
+    """
+    known = next((m for m in now.voters if m.id == own.id), None)
+    if known is None:
+        return None
+    others = {m.name for m in (*now.voters, *now.learners) if m.id != own.id}
+    wanted = Member(
+        own.id,
+        known.name if own.name in others else own.name,
+        known.peer if known.peer in listed or not _can_be_dialled(own.peer) else own.peer,
+        own.http if _can_be_dialled(own.http) else known.http,
+    )
+    return None if wanted == known else wanted
+
+
+def _can_be_dialled(place: str) -> bool:
+    if not place:
+        return False
+    host, port = address.parse(place)
+    return port != 0 and not address.is_wildcard(host)
 
 
 def with_voter(now: Membership, node_id: str, settings: Settings) -> Membership:

@@ -28,6 +28,7 @@ from quvatlh.service.hostloads import HostLoads
 from quvatlh.service.keys import Keys
 from quvatlh.service.largeresults import LargeResults
 from quvatlh.service.outputs import Outputs
+from quvatlh.service.ownentry import OwnEntry
 from quvatlh.service.ownstate import MachineLoad
 from quvatlh.service.placer import told_of
 from quvatlh.service.placing import Strategy
@@ -188,6 +189,7 @@ class Node:
         self.door.is_ended_with = self.presence.is_ended_with
         self.seats = Seats(log, peers, self.door, self.presence, state, clock)
         self.crew = Crew(peers, options.name)
+        self._own_entry = OwnEntry(self.door, world.facts.own_entry, world.note)
         self.workplace = self._make_workplace(world)
         self.crew.join(options.name, self.workplace)
         self.session, self.worker = self.workplace.session, self.workplace.worker
@@ -276,13 +278,14 @@ class Node:
         """From here on it follows the log. The log may be running or about to."""
         for hearer in self._hearers:
             self.feed.tell(hearer)
-        self.feed.on_role = (self.door.role_changed,)
+        self.feed.on_role = (self.door.role_changed, self._own_entry.role_changed)
         if self._state.is_open:
             self.feed.start(self._state.applied_index)
         self._log.listen(self.feed)
         self.tree.duty("presence", self.presence.run)
         self.duties.start(self.tree)
         self.tree.grow("reserve", self.reserves.run)
+        self.tree.grow("own entry", self._own_entry.run)
         if self._options.token:
             self._status.token_waits = True
             self.tree.grow("token", self._introduce)

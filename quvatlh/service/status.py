@@ -36,6 +36,8 @@ class LogFacts:
     """As master: how far each other member is."""
     log_bytes: Callable[[], int] = lambda: 0
     """On this node's disk."""
+    own_entry: Callable[[], Member | None] = lambda: None
+    """This node as the cluster should know it; None where it does."""
     clocks_ms: Callable[[], int] | None = None
     """As master: what the voters' clocks show, taken together; else this node's own. None: as log time has it."""
 

@@ -40,6 +40,30 @@ def test_admitting_a_member_again_brings_its_address_up_to_date() -> None:
     assert after.learners == (node("d", "elsewhere:3"),)
 
 
+KNOWN = Member("b", "b", "b:1", "b:2")
+THREE = members.with_learner(cluster("abc"), KNOWN, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("own", "listed", "known"),
+    [
+        (KNOWN, (), None),
+        (Member("b", "b", "b:9", "b:8"), (), Member("b", "b", "b:9", "b:8")),
+        (Member("b", "new", "b:1", "b:2"), (), Member("b", "new", "b:1", "b:2")),
+        (Member("b", "c", "b:1", "b:2"), (), None),
+        (Member("b", "b", "10.0.0.2:1", "b:2"), ("a:1", "b:1"), None),
+        (Member("b", "b", "0.0.0.0:1", "0.0.0.0:2"), (), None),
+        (Member("b", "b", "", ""), (), None),
+        (Member("b", "b", "b:0", "b:8"), (), Member("b", "b", "b:1", "b:8")),
+        (node("stranger"), (), None),
+    ],
+)
+def test_a_node_is_known_as_it_was_started_but_for_what_its_peers_know_better(
+    own: Member, listed: tuple[str, ...], known: Member | None
+) -> None:
+    assert members.renewed(THREE, own, listed) == known
+
+
 @pytest.mark.parametrize("taken", ["a:1", "d:1"])
 def test_two_members_do_not_have_one_address(taken: str) -> None:
     now = cluster("abc", learners="d")

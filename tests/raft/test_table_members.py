@@ -228,6 +228,17 @@ def test_the_address_of_a_member_is_brought_up_to_date() -> None:
     play(story)
 
 
+def test_the_address_of_the_master_is_brought_up_to_date_by_itself() -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+        own = member(master)
+        moved = Member(own.id, "moved", "elsewhere:1", "elsewhere:2")
+        after = await town.at(master, lambda log: log.add_member(moved, deadline=SOON_S))
+        assert after.get(own.id) == moved
+
+    play(story)
+
+
 def test_an_even_number_of_voters_works_and_each_node_warns_of_it_once() -> None:
     async def story(town: Town) -> None:
         master = await town.founded()

@@ -107,7 +107,13 @@ class TableBox(Box[Machine, CommitImages]):
         assert process is not None
         executor = SimExecutor(self.host, process, self.name, self.clock, random.Random(self.rng.random()))
         entropy = SimEntropy(self.rng.random())
-        facts = LogFacts(lambda: log.committed_index, lambda: log.waiting_for, log.progress, lambda: log.clocks_ms)
+        facts = LogFacts(
+            lambda: log.committed_index,
+            lambda: log.waiting_for,
+            log.progress,
+            own_entry=lambda: log.own_entry,
+            clocks_ms=lambda: log.clocks_ms,
+        )
         judge = SimJudge(self.clock, random.Random(self.rng.random()))
         world = World(
             log, log, executor, judge, self.clock, entropy, lambda: (1 << 40, 1 << 41), facts,
