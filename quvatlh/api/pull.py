@@ -230,7 +230,8 @@ async def _shown(pulled: Pulled) -> Sequence[Json]:
 def _action(action: Json) -> Json:
     """As it is owned, its task, and the payload beside that."""
     told = {name: action[name] for name in ("action", "token", "lease_ms")}
-    return told | {"task": shapes.task(action["task"]), "payload": None} | shapes.payload(action)
+    task = shapes.task(action["task"]) | {"work": action["task"]["spec"]["work"]}
+    return told | {"task": task, "payload": None} | shapes.payload(action)
 
 
 async def post_report(exchange: Exchange) -> web.StreamResponse:

@@ -28,13 +28,26 @@ _EVERY: Final = "@every"
 
 
 def _task(given: Any) -> Json:
+    """`kept_env`: variables whose values nobody is shown, and which stay as they are."""
+    given, kept_env = _without_hidden(given)
     checked: Json = {**tasks.check(given)}
+    if kept_env:
+        checked["kept_env"] = kept_env
     faults = [Fault(f".{name}", words) for name, words in _OWN.items() if given.get(name) is not None]
     if "expires_ms" in checked:
         faults.append(Fault(".expires", "must be a duration, such as 10m: it counts from each task's start"))
     if faults:
         raise Faults(*faults)
     return checked
+
+
+def _without_hidden(given: Any) -> tuple[Any, list[str]]:
+    work: Any = given.get("work") if isinstance(given, dict) else None
+    env: Any = work.get("env") if isinstance(work, dict) else None
+    hidden = [name for name, value in env.items() if value is None] if isinstance(env, dict) else []
+    if not hidden:
+        return given, []
+    return {**given, "work": {**work, "env": {name: env[name] for name in env if name not in hidden}}}, hidden
 
 
 def _zone(given: Any) -> str:
@@ -84,7 +97,7 @@ def _schedule(given: Any) -> Json:
     if ("cron" in checked) == ("every_ms" in checked):
         raise ValueError("must have exactly one of cron, every")
     task = checked.pop("task")
-    beside = {name: task[name] for name in ("payload", "payload_json") if name in task}
+    beside = {name: task[name] for name in ("payload", "payload_json", "kept_env") if name in task}
     expires = {"expires_in_ms": task["expires_in_ms"]} if "expires_in_ms" in task else {}
     return checked | {"task": task["spec"]} | expires | beside
 

@@ -75,6 +75,11 @@ def _spec_member(name: str, value: Any) -> tuple[str, Any]:
     return _member(name, value) if shape is None or value is None else (name, shape(value))
 
 
+def work(value: Json) -> Json:
+    """Of its environment the names: what the values are is told to nobody but who runs it."""
+    return value | {"env": dict.fromkeys(value["env"])} if value.get("env") else value
+
+
 def _code(value: Json) -> Any:
     return value.get("source") or {"name": value["name"]}
 
@@ -111,6 +116,7 @@ def _notify(value: Json) -> Json:
 _RETRY_DEFAULTS: Final = _fields(Retry())
 _STOP_DEFAULTS: Final = _fields(Stop())
 _SHAPES: Final[Mapping[str, Callable[[Json], Any]]] = {
+    "work": work,
     "policy": _code,
     "announce": _code,
     "retry": retry,

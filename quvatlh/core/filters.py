@@ -64,9 +64,11 @@ _RANGES: Final = {
 }
 _WORKER: Final = "(worker = ? OR seq IN (SELECT task FROM live WHERE worker = ?))"
 _TAG: Final = "shape IN (SELECT shape.id FROM shape, json_each(shape.body, '$.tags') WHERE json_each.value = ?)"
-_TEXT: Final = """(instr(lower(id || char(10) || coalesce(name, '') || char(10) || coalesce(key, '') || char(10)
-    || coalesce(error_text, '') || char(10) || coalesce(spec, '')), ?) > 0
-    OR (spec IS NULL AND instr(lower((SELECT spec FROM body WHERE task = seq)), ?) > 0))"""
+_SEEN: Final = "CASE WHEN instr({0}, '\"env\":') = 0 THEN {0} ELSE json_remove({0}, '$.work.env') END"
+"""Of a spec: what an environment holds is found by nobody."""
+_TEXT: Final = f"""(instr(lower(id || char(10) || coalesce(name, '') || char(10) || coalesce(key, '') || char(10)
+    || coalesce(error_text, '') || char(10) || coalesce({_SEEN.format("spec")}, '')), ?) > 0
+    OR (spec IS NULL AND instr(lower((SELECT {_SEEN.format("body.spec")} FROM body WHERE task = seq)), ?) > 0))"""  # noqa: S608 - text of our own
 
 
 def condition(wanted: TaskFilter) -> Condition:

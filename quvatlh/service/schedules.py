@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -53,6 +53,7 @@ class Schedules:
         if outside:
             raise scoping.refused(call.principal, outside)
         payload, is_json = given.get("payload"), given.get("payload_json", True)
+        given = await self._with_kept(call, name, given)
         spec = _spec({key: value for key, value in given.items() if key not in {"payload", "payload_json"}})
         _check_rule(spec)
         faults = await self._sources.faults("task", spec.task)
@@ -61,6 +62,13 @@ class Schedules:
         if not await self._says(call, name, spec, payload, is_json=is_json):
             await self._writes.write(call, asks.Do(c.PutSchedule(name, spec, None, payload, is_json)))
         return await shown(self.schedule(call, name))
+
+    async def _with_kept(self, call: Call, name: str, given: Json) -> Json:
+        if "kept_env" not in given:
+            return given
+        now = replace(call, consistent=True)
+        found = await self._reads.read(now, lambda db: queries.schedules(db, name))
+        return with_kept_env(given, found[0].spec.task.work.env if found else {})
 
     async def _says(self, call: Call, name: str, spec: ScheduleSpec, payload: bytes | None, *, is_json: bool) -> bool:
         """Whether the table says so already: then nothing is written."""
@@ -94,6 +102,21 @@ class Schedules:
             raise _missing(name)
         shown = rows[:limit]
         return Page([_row(row) for row in shown], str(shown[-1].ordinal) if len(rows) > limit else None, None)
+
+
+def with_kept_env(given: Json, known: Mapping[str, str]) -> Json:
+    """With the values of variables that are given by name alone: nobody is shown them, so nobody can say them again."""
+    names, task = given["kept_env"], given["task"]
+    faults = [
+        FieldError(f"task.work.env.{each}", "must have a value: the schedule has none for it")
+        for each in names
+        if each not in known
+    ]
+    if faults:
+        raise Rejected("invalid", "a variable of the environment has no value", faults)
+    env = {each: known[each] for each in names} | task["work"].get("env", {})
+    rest = {key: value for key, value in given.items() if key != "kept_env"}
+    return rest | {"task": task | {"work": task["work"] | {"env": env}}}
 
 
 def _spec(given: Json) -> ScheduleSpec:

@@ -21,8 +21,8 @@ class Timetable(Protocol):
 
     async def put_schedule(self, call: Call, name: str, given: Json) -> Json:
         """A new schedule, or another rule for this one, whose ledger goes on. `given` is a map that `msgspec.convert` takes as
-        core.model.ScheduleSpec, with `payload` and `payload_json` beside it. Rejected(invalid) with the path of what this
-        node knows to be wrong."""
+        core.model.ScheduleSpec, with `payload` and `payload_json` beside it, and with `kept_env`: names of variables that keep
+        the values they have. Rejected(invalid) with the path of what this node knows to be wrong."""
         ...
 
     async def delete_schedule(self, call: Call, name: str) -> None:

@@ -49,6 +49,20 @@ async def test_what_is_shown_can_be_given_again(client: Client) -> None:
     assert (await client.ask("PUT", "/v1/schedules/s", again)).json == shown | {"version": 2}
 
 
+async def test_what_stands_in_its_environment_is_shown_to_nobody_and_stays_when_it_is_given_again(node: Node) -> None:
+    client = node.client
+    task = {"work": WORK | {"env": {"A": "1", "B": "s3cret"}}}
+    shown = (await client.ask("PUT", "/v1/schedules/s", {"every": "5s", "task": task})).json
+    assert shown["task"]["work"]["env"] == {"A": None, "B": None}
+    assert "s3cret" not in (await client.get("/v1/schedules")).body.decode()
+    again = {"every": "7s", "task": {"work": WORK | {"env": {"A": "2", "B": None}}}}
+    assert (await client.ask("PUT", "/v1/schedules/s", again)).json["every"] == "7s"
+    assert node.pool.planned["s"]["spec"]["task"]["work"]["env"] == {"A": "2", "B": "s3cret"}
+    again["task"]["work"]["env"] = {"C": None}  # type: ignore[index]
+    refused = await client.ask("PUT", "/v1/schedules/s", again)
+    assert (refused.status, [each["path"] for each in refused.json["errors"]]) == (400, ["task.work.env.C"])
+
+
 async def test_what_is_shown_of_its_task_leaves_to_the_queue_what_was_left_to_it(node: Node) -> None:
     full = TASK | {
         "kind": "service",

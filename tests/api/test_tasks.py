@@ -14,7 +14,7 @@ from quvatlh.api.checks import Faults
 from quvatlh.api.tasks import FIELDS, check
 from quvatlh.core.limits import PAYLOAD_BYTES_MAX
 from quvatlh.core.model import TaskSpec, Work
-from tests.api.client import WORK
+from tests.api.client import WORK, Client
 
 LUA = "function(state, task) return true end"
 
@@ -215,3 +215,12 @@ def test_whatever_is_given_is_taken_by_the_core_or_refused_with_words(given_: di
     else:
         msgspec.convert(made["spec"], TaskSpec)
         as_shown(dict(made))
+
+
+async def test_what_stands_in_the_environment_of_a_task_is_told_to_nobody(client: Client) -> None:
+    task = {"id": "t", "work": {"command": ["true"], "env": {"PASSWORD": "s3cret"}}}
+    await client.ask("POST", "/v1/events", {"event": "ADD", "tasks": [task]})
+    for path in ("/v1/tasks/t", "/v1/tasks"):
+        told = await client.get(path)
+        assert b"s3cret" not in told.body
+        assert b'"env":{"PASSWORD":null}' in told.body

@@ -187,6 +187,13 @@ def test_a_page_that_runs_out_of_time_ends_early_with_a_place_to_go_on(table: Ta
     assert count_groups(table.db, TaskFilter(group="default"), "name", out_of_time=lambda: True).cursor is not None
 
 
+@pytest.mark.parametrize("beside", ["", "x" * 10_000])
+def test_nobody_finds_what_stands_in_an_environment(tmp_path: Path, beside: str) -> None:
+    with Table(tmp_path) as table:
+        table.add("t", work=Work(shell=f"echo found {beside}", env={"PASSWORD": "s3cret"}))
+        assert [len(list_tasks(table.db, TaskFilter(q=text)).items) for text in ("echo found", "s3cret")] == [1, 0]
+
+
 def test_text_is_looked_for_in_no_more_large_tasks_than_there_is_time_for(tmp_path: Path) -> None:
     """Whether they are few and gathered, or many; a page of them that takes long to be read is shorter."""
 

@@ -64,7 +64,7 @@ def test_others_are_not_whatever_was_believed(table: Table, isolated: bool, dire
     opened(table, "s1", directory, isolated=isolated)
     token = table.award(table.add("t"), "w", "s1")
     opened(table, "s2", silent=True, ended=True)
-    assert [live.token for live in queries.live_actions(table.db)] == [token]
+    assert [live.token for live in queries.owned_by(table.db, queries.shortest_leases(table.db))] == [token]
 
 
 def test_the_actions_of_an_executor_that_surely_ended_are_lost_at_once(table: Table) -> None:
@@ -217,5 +217,5 @@ def test_an_award_may_name_its_lease_and_comes_to_nothing_without_being_remember
     (token,) = table.do(asked, request).tokens
     assert token > 0
     assert table.do(asked, request).tokens == (token,)
-    (live,) = queries.live_actions(table.db)
+    (live,) = queries.owned_by(table.db, queries.shortest_leases(table.db))
     assert (live.token, live.lease_ms) == (token, 30_000)

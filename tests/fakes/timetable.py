@@ -10,6 +10,7 @@ from quvatlh.core.model import ScheduleSpec
 from quvatlh.core.rejections import FieldError
 from quvatlh.service import calendar
 from quvatlh.service.pool import Call, Json, Page, Rejected
+from quvatlh.service.schedules import with_kept_env
 from tests.fakes.gate import Gate, known
 
 
@@ -31,6 +32,9 @@ class FakeTimetable(Gate):
 
     async def put_schedule(self, call: Call, name: str, given: Json) -> Json:
         await self._enter(call)
+        if "kept_env" in given:
+            planned = self.planned.get(name, {"spec": {"task": {"work": {}}}})
+            given = with_kept_env(given, planned["spec"]["task"]["work"].get("env", {}))
         beside: Json = {key: given[key] for key in ("payload", "payload_json") if key in given}
         spec = msgspec.convert({key: each for key, each in given.items() if key not in beside}, ScheduleSpec)
         try:
