@@ -466,3 +466,18 @@ def test_progress_is_kept_with_the_action(table: Table) -> None:
     view = queries.get_task(table.db, "t")
     assert view is not None
     assert view.actions[0].progress == {"percent": 40, "text": "almost"}
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("again", [0, 1, 2])
+@pytest.mark.parametrize("detail", [{}, {"error_text": "it said so"}])
+def test_the_same_end_may_be_told_again_and_another_comes_too_late(
+    first: int, again: int, detail: dict[str, Any], table: Table
+) -> None:
+    token = table.running("t", retry=Retry(attempts=1))
+    seq = table.seq("t")
+    assert table.finish(token, first, **detail).refused == {}
+    before = table.state("t")
+    told = table.do(c.Finish("s-w1", (c.End(token, seq, again),)))
+    assert told.refused == ({} if (again == 0) == (first == 0) else {0: "stale_token"})
+    assert table.state("t") == before

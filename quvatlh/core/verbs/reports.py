@@ -202,11 +202,14 @@ def _note_begin(task: TaskRow, action: LiveRow, began: int | None) -> None:
 
 
 def _is_repeated(unit: Unit, end: End) -> bool:
-    """Whether this token has ended before by its own report."""
+    """Whether this token has ended before by the same report. A success after a failure, and the other way round, is news that
+    comes too late; whether it failed or was stopped, who tells it again need not know."""
     sql = "SELECT state FROM action WHERE task = ? AND token = ?"
     row = unit.db.execute(sql, (end.task, end.token)).fetchone()
     if row is not None:
-        return bool(row[0] != "lost")
+        return row[0] == "succeeded" if end.how == 0 else row[0] in {"failed", "stopped"}
+    if end.how != 0:
+        return False
     sql = "SELECT 1 FROM task WHERE seq = ? AND token = ? AND state = 'succeeded'"
     return unit.db.execute(sql, (end.task, end.token)).fetchone() is not None
 
