@@ -196,11 +196,13 @@ class App:
             raise error
 
     def close(self) -> None:
-        """Writes what is on its way, and ends its connections; the next call opens others."""
+        """Writes what is on its way, and ends its connections; the next call opens others. What could not be written and
+        `flush` was not asked about is told on standard error."""
         with self._lock:
             cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.motor.close()
+            cluster.motor.tell_lost()
 
     @contextlib.contextmanager
     def inline(self) -> Iterator[None]:
@@ -217,9 +219,11 @@ class App:
 
     def _cluster_side(self) -> Cluster:
         found = self._cluster
-        if found is None:
+        if found is None or found.motor.is_closed:
             with self._lock:
-                found = self._cluster = self._cluster or self._connected()
+                found = self._cluster
+                if found is None or found.motor.is_closed:
+                    found = self._cluster = self._connected()
         return found
 
     def _form_of(self, task: Json) -> Form | None:

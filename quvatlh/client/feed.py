@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from quvatlh.client.errors import Fault, Problem, Rejected
+from quvatlh.client.errors import Fault, Problem, Rejected, Unavailable, Unknown
 from quvatlh.client.ways import Way, Written
 
 EVENT_TASKS_MAX: Final = 1000
@@ -55,12 +55,17 @@ class Feed:
         self._barriers: deque[tuple[int, Future[None]]] = deque()
         self._offered = self._settled = 0
         self._running = False
+        self._ended: Exception | None = None
+        """Why nothing is written any more."""
         self._lost: Problem | Exception | None = None
         self._lost_count = 0
 
     def offer(self, item: Item) -> Future[None] | None:
-        """None: it is on its way. Else: there was no room; to be offered again when that is done."""
+        """None: it is on its way. Else: there was no room; to be offered again when that is done. Once it was abandoned, what it
+        was abandoned with is raised."""
         with self._lock:
+            if self._ended is not None:
+                raise self._ended.with_traceback(None)
             if len(self._waiting) >= WAITING_TASKS_MAX or self._bytes + len(item.body) > WAITING_BYTES_MAX:
                 turn: Future[None] = Future()
                 self._queue.append(turn)
@@ -70,7 +75,10 @@ class Feed:
             self._offered += 1
             starts, self._running = not self._running, True
         if starts:
-            self._wake()
+            try:
+                self._wake()
+            except RuntimeError as error:  # its loop is gone: whoever waits, or comes later, would wait for ever
+                self.abandon(Unavailable("stopping", f"nobody is left to write it: {error}"))
         return None
 
     def all_settled(self) -> Future[None]:
@@ -83,9 +91,16 @@ class Feed:
         reached.set_result(None)
         return reached
 
-    def abandon(self, error: Exception) -> None:
-        """Whatever still waits fails, and nothing is awaited any more."""
+    @property
+    def unsettled(self) -> int:
+        """So many of those that were offered have no answer."""
         with self._lock:
+            return self._offered - self._settled
+
+    def abandon(self, error: Exception) -> None:
+        """Whatever still waits fails, and whatever is offered later is refused."""
+        with self._lock:
+            self._ended = error
             items, self._waiting = self._waiting, deque()
             turns, self._queue = self._queue, deque()
             self._settled += len(items)
@@ -114,7 +129,7 @@ class Feed:
                 await self._write(items)
             except BaseException:  # who ends us: `_write` keeps all else to itself
                 for item in items:
-                    self._fail(item, RuntimeError("ended while it was being written: it may have been, or not"))
+                    self._fail(item, Unknown("unknown", "ended while it was being written: it may have been, or not"))
                 raise
             finally:
                 self._settle(count)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextvars
 import json
+import sys
 import threading
 import time
 import traceback
@@ -15,7 +16,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from quvatlh import task as inside
-from quvatlh.client.errors import Rejected
+from quvatlh.client.errors import Rejected, Unavailable
 from quvatlh.client.feed import Item
 from quvatlh.client.handles import FINISHED, Side
 from quvatlh.client.outcomes import MATCHED, Finished, Flow, Wanted
@@ -95,7 +96,16 @@ class Cluster:
             if flow is not None:
                 await flow.aclose()
 
-        return Flow(lambda: self.motor.call(following), lambda: self.motor.call(closing))
+        def close() -> Future[None]:
+            """By the garbage collector too, when the motor has ended, or its thread with the interpreter: then it is closed."""
+            if flow is None or sys.is_finalizing():
+                return _nothing()
+            try:
+                return self.motor.call(closing)
+            except Unavailable:
+                return _nothing()
+
+        return Flow(lambda: self.motor.call(following), close)
 
     def put_schedules(self, owner: str, wanted: Mapping[str, Json]) -> Future[Changes]:
         return self.motor.call(lambda client: bring(client, owner, wanted, (Rejected,)))

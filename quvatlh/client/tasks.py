@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 import msgspec
 
 from quvatlh import task as inside
-from quvatlh.client import forms, taskoptions
+from quvatlh.client import ending, forms, taskoptions
 from quvatlh.client.forms import Form
 from quvatlh.client.handles import Handle
 from quvatlh.client.hooks import Attempt, Hooks
@@ -117,8 +117,9 @@ class Task(Generic[P, R, V]):
 
     def enqueue_nowait(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Returns before it is written, if there is room; `app.flush()` says how it went, the end of the program waits
-        for it. Inside a task the same as `enqueue`: a worker's child may end without a last word."""
-        if inside.running.get() is not None:
+        for it. Inside a task the same as `enqueue`, since a worker's child may end without a last word; and in `atexit`,
+        which is the last word."""
+        if inside.running.get() is not None or ending.is_late():
             return self.enqueue(*args, **kwargs)
         side = self._side()
         return Handle(side, side.put(self.call(*args, **kwargs), watched=False), self.form)

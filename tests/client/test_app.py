@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from quvatlh import App, Handle, PermanentFailure, Retry, TaskFailed, current
-from quvatlh.client import Call, Rejected
+from quvatlh.client import Call, Rejected, Unavailable, Unknown
+from quvatlh.client.sides import Cluster
 from quvatlh.task import Context, running
 from tests.client.nodes import added, node, problem
 
@@ -253,6 +254,38 @@ async def test_what_is_closed_opens_again() -> None:
         for name in ("t1", "t2"):
             assert (await remote.task(add.__wrapped__).aenqueue(1)).id == name
             await asyncio.to_thread(remote.close)
+
+
+async def test_a_call_under_way_when_the_app_is_closed_is_in_doubt_and_one_that_comes_later_is_not_made() -> None:
+    asked = asyncio.Event()
+
+    async def waits(_request: web.BaseRequest, _body: bytes) -> web.StreamResponse:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with node(waits) as one:
+        remote = App(one.url, token="t")
+        side, handle = remote.side(), remote.handle("t1")
+        result = asyncio.create_task(handle.aresult())
+        await asked.wait()
+        await asyncio.to_thread(remote.close)
+        with pytest.raises(Unknown, match="the app was closed before the answer came"):
+            await result
+        with pytest.raises(Unavailable, match="the app was closed"):
+            await handle.aresult()
+        with pytest.raises(Unavailable, match="the app was closed"):
+            await asyncio.to_thread(side.put, add.call(1))
+
+
+async def test_where_the_connections_were_ended_by_another_the_next_call_opens_others() -> None:
+    async with node(added("t1")) as one:
+        remote = App(one.url, token="t")
+        ended = remote.side()
+        assert isinstance(ended, Cluster)
+        await asyncio.to_thread(ended.motor.close)
+        assert (await remote.task(add.__wrapped__).aenqueue(1)).id == "t1"
+        await asyncio.to_thread(remote.close)
 
 
 async def test_a_fork_has_connections_of_its_own() -> None:

@@ -124,6 +124,25 @@ async def test_what_is_abandoned_fails() -> None:
     assert [str(item.done.exception()) for item in items] == ["closed", "closed"]
     assert settled.done()
     await wire.idle()
+    with pytest.raises(Unavailable, match="closed"):
+        wire.feed.offer(Item(b"3"))
+    assert wire.events == []
+
+
+async def test_where_nobody_is_left_to_write_that_is_told_and_nothing_waits() -> None:
+    def wake() -> None:
+        raise RuntimeError("Event loop is closed")
+
+    feed = Feed(Wire().send, wake)
+    item = Item(b"1", unwatched=True)
+    assert feed.offer(item) is None
+    words = "nobody is left to write it: Event loop is closed"
+    assert str(item.done.exception()) == words
+    assert feed.all_settled().done()
+    with pytest.raises(Unavailable, match=words):
+        feed.offer(Item(b"2"))
+    error, count = feed.take_lost()
+    assert (str(error), count) == (words, 1)
 
 
 async def test_an_answer_of_another_length_fails_its_tasks_and_the_next_go_on() -> None:
