@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import types
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
@@ -55,8 +56,8 @@ class Task(Generic[P, R, V]):
     """A function that can be enqueued. Methods that begin with `a` are the same for coroutines."""
 
     def __init__(self, home: Home, function: Callable[P, Any], options: TaskOptions, form: Form | None = None) -> None:
-        if isinstance(function, type):
-            raise TypeError(f"a task is a function, not {function!r}")
+        if isinstance(function, type) or not _is_named(function):
+            raise TypeError(f"a task is a function, which workers find by its module and name, not {function!r}")
         self._home = home
         self._options = options
         self._wire = taskoptions.wire(options)
@@ -64,8 +65,8 @@ class Task(Generic[P, R, V]):
         self._is_packed = self._wire.pop("result", "json") == "msgpack"
         self.form = Form(function) if form is None else form
         self.__wrapped__ = function
-        self.__name__: str = getattr(function, "__name__", type(function).__name__)
-        self.__qualname__: str = getattr(function, "__qualname__", self.__name__)
+        self.__qualname__: str = function.__qualname__
+        self.__name__: str = getattr(function, "__name__", self.__qualname__.rpartition(".")[2])
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
         self.target = f"{_module(self.__module__)}:{self.__qualname__}"
@@ -182,6 +183,14 @@ class Task(Generic[P, R, V]):
         except (TypeError, forms.Unfit) as error:
             raise inside.Unfit(f"its arguments do not fit: {error}") from None
         return read_args, dict(read_kwargs)
+
+
+def _is_named(function: Callable[..., Any]) -> bool:
+    """A partial has no name, nor has an instance; a method has its class's, where it is not bound to what it is to have."""
+    names = (getattr(function, "__module__", None), getattr(function, "__qualname__", None))
+    bound_to = getattr(function, "__self__", None)
+    is_free = bound_to is None or isinstance(bound_to, type | types.ModuleType)
+    return is_free and all(isinstance(name, str) for name in names)
 
 
 def _module(name: str) -> str:

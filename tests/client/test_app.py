@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -310,6 +311,38 @@ def test_a_fork_finds_nothing_locked_by_a_thread_that_it_has_not() -> None:
         "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class Adder:
+    def __call__(self, left: int) -> int:
+        return left + 1
+
+    def add(self, left: int) -> int:
+        return left + 1
+
+    @classmethod
+    def made(cls, left: int) -> int:
+        return left + 1
+
+
+@pytest.mark.parametrize("function", [partial(len, "a"), Adder(), Adder().add, [].append, Adder, "len"])
+def test_what_has_no_name_by_which_workers_find_it_is_no_task(function: Any) -> None:
+    with pytest.raises(TypeError, match="a task is a function, which workers find by its module and name, not "):
+        app.task(function)
+    with pytest.raises(TypeError, match="a task is a function"):
+        app.schedule(every="1h")(function)
+
+
+@pytest.mark.parametrize(
+    ("function", "target"),
+    [
+        (len, "builtins:len"),
+        (Adder.made, "tests.client.test_app:Adder.made"),
+        (lru_cache(sent), "tests.client.test_app:sent"),
+    ],
+)
+def test_what_has_a_name_is_a_task_whatever_it_is_made_of(function: Any, target: str) -> None:
+    assert app.task(function).target == target
 
 
 def test_a_function_that_workers_cannot_find_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -86,7 +85,11 @@ def test_a_result_without_annotation_is_what_json_makes_of_it_and_a_false_one_is
 
 def test_a_result_that_nothing_can_write_fails_for_good() -> None:
     app = App(inline=True)
-    task = app.task(retry=3)(functools.partial(object))
+
+    @app.task(retry=3)
+    def task() -> object:
+        return object()
+
     with pytest.raises(
         TaskFailed, match="what it returned has no form in JSON: Encoding objects of type object"
     ) as caught:
