@@ -11,9 +11,9 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from quvatlh import task as inside
 from quvatlh.client.errors import Rejected, Unavailable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from quvatlh.client.motor import Motor
     from quvatlh.client.taskoptions import Json
 
+T = TypeVar("T")
 WAIT_S: Final = 30.0
 """Of one question for an end; then it is asked again."""
 KEPT_TASKS_MAX: Final = 10_000
@@ -154,36 +155,38 @@ class Inline:
         return self.look(task_id)
 
     def look(self, task_id: str) -> Future[Json]:
-        found: Future[Json] = Future()
-        found.set_result(self._tasks[task_id][0])
-        return found
+        return _told_of(lambda: self._known(task_id)[0])
 
     def result(self, task_id: str) -> Future[Any]:
-        found: Future[Any] = Future()
-        found.set_result(self._tasks[task_id][0]["result"])
-        return found
+        return _told_of(lambda: self._known(task_id)[0]["result"])
 
     def outcomes(self, wanted: Wanted) -> Flow:
         """All have finished: those that there are, and then the end."""
         ids = list(self._tasks) if wanted.ids is None else wanted.ids
-        tasks = [self._tasks[each][0] for each in ids]
-        found = iter([Finished(each, each["id"]) for each in tasks if _matches(each, wanted.match)])
+        tasks = (self._known(each)[0] for each in ids)
+        found = (Finished(each, each["id"]) for each in tasks if _matches(each, wanted.match))
 
-        def following() -> Future[Finished]:
-            told: Future[Finished] = Future()
-            try:
-                told.set_result(next(found))
-            except StopIteration:
-                told.set_exception(StopAsyncIteration())
-            return told
+        def following() -> Finished:
+            for each in found:
+                return each
+            raise StopAsyncIteration
 
-        return Flow(following, _nothing)
+        return Flow(lambda: _told_of(following), _nothing)
 
     def act(self, verb: str, task_id: str) -> Future[None]:
-        task, call = self._tasks[task_id]
-        if verb == "retry" and task["state"] == "failed":
-            self._keep(task_id, _run(task_id, json.loads(call.body), call.run), call)
-        return _nothing()
+        def act() -> None:
+            task, call = self._known(task_id)
+            if verb == "retry" and task["state"] == "failed":
+                self._keep(task_id, _run(task_id, json.loads(call.body), call.run), call)
+
+        return _told_of(act)
+
+    def _known(self, task_id: str) -> tuple[Json, Sent]:
+        """Rejected, as a node says it."""
+        found = self._tasks.get(task_id)
+        if found is None:
+            raise Rejected("not_found", f"there is no task {task_id}")
+        return found
 
     def _keep(self, task_id: str, task: Json, call: Sent) -> None:
         with self._lock:
@@ -209,7 +212,9 @@ def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
         try:
             value = contextvars.copy_context().run(_called, context, function, work)
             return record | {"state": "succeeded"} | _told(value)
-        except (Exception, inside.Cancelled) as error:  # noqa: BLE001 - a task's end
+        except KeyboardInterrupt:  # of a person, who means the test
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a task raises is its own end alone, as in a worker
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             record |= {"state": "failed", "error": _error(error)}
             record["actions"] = [{"output_tail": trace}]
@@ -237,9 +242,17 @@ def _matches(task: Json, match: Mapping[str, str]) -> bool:
 
 
 def _nothing() -> Future[None]:
-    done: Future[None] = Future()
-    done.set_result(None)
-    return done
+    return _told_of(lambda: None)
+
+
+def _told_of(look: Callable[[], T]) -> Future[T]:
+    """What is known at once, as it would come from a node."""
+    told: Future[T] = Future()
+    try:
+        told.set_result(look())
+    except Exception as error:  # noqa: BLE001 - raised where it is waited for
+        told.set_exception(error)
+    return told
 
 
 def _called(context: inside.Context, function: Callable[..., Any], work: Json) -> Any:
@@ -250,15 +263,27 @@ def _called(context: inside.Context, function: Callable[..., Any], work: Json) -
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(value)
-    found: Future[Any] = Future()
+        return asyncio.run(_ended(value)).result()
+    found: Future[Future[Any]] = Future()
     around = contextvars.copy_context()
 
     def aside() -> None:
         try:
-            found.set_result(around.run(asyncio.run, value))
+            found.set_result(around.run(asyncio.run, _ended(value)))
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             found.set_exception(error)
 
     threading.Thread(target=aside).start()
-    return found.result()
+    return found.result().result()
+
+
+async def _ended(running: Coroutine[Any, Any, Any]) -> Future[Any]:
+    """How it did: an exit that were raised here would end the loop around it, too."""
+    end: Future[Any] = Future()
+    try:
+        end.set_result(await running)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        end.set_exception(error)
+    return end

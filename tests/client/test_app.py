@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -164,6 +165,70 @@ def test_an_inline_failure_has_the_traceback_of_the_task() -> None:
     with pytest.raises(TaskFailed, match="never"):
         hopeless.enqueue().result()
     assert tries == [1]
+
+
+@app.task(retry=2)
+def leaves(how: int) -> None:
+    tries.append(how)
+    sys.exit(how)
+
+
+@app.task
+async def leaves_later() -> None:
+    sys.exit(3)
+
+
+@app.task
+async def gives_up() -> None:
+    raise asyncio.CancelledError
+
+
+@app.task
+def is_interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+@app.task
+async def is_interrupted_later() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_inline_task_that_exits_has_failed_as_in_the_cluster_and_nobody_else() -> None:
+    tries.clear()
+    for exiting in (leaves.enqueue(3), leaves_later.enqueue()):
+        with pytest.raises(TaskFailed) as caught:
+            exiting.result()
+        assert (caught.value.code, caught.value.text) == ("exception", "SystemExit: 3")
+    assert tries == [3, 3]
+    with pytest.raises(TaskFailed, match="CancelledError"):
+        gives_up.enqueue().result()
+
+
+async def test_an_inline_task_that_exits_under_a_loop_has_failed_too() -> None:
+    for exiting in (leaves_later.enqueue(), await leaves_later.aenqueue()):
+        with pytest.raises(TaskFailed, match="SystemExit: 3"):
+            await exiting.aresult()
+
+
+@pytest.mark.parametrize("task", [is_interrupted, is_interrupted_later])
+def test_who_interrupts_an_inline_task_means_the_test(task: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        task.enqueue()
+
+
+async def test_an_inline_task_that_is_not_there_is_rejected_as_by_a_node() -> None:
+    handle = app.handle("nonesuch")
+
+    def results() -> object:
+        return list(app.results(["nonesuch"]))
+
+    asked: list[Callable[[], object]] = [handle.result, handle.task, handle.cancel, handle.retry, results]
+    for ask in asked:
+        with pytest.raises(Rejected, match="there is no task nonesuch") as caught:
+            ask()
+        assert caught.value.code == "not_found"
+    with pytest.raises(Rejected, match="there is no task nonesuch"):
+        await handle.aresult()
 
 
 async def test_inline_tasks_run_under_a_loop_too() -> None:
