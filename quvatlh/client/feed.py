@@ -24,6 +24,9 @@ EVENT_BYTES_MAX: Final = 3 * 1024 * 1024
 WAITING_TASKS_MAX: Final = 10_000
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 """So much may wait for its write; who has more to say waits himself."""
+CALL_BYTES_MAX: Final = 128 * 1024
+"""Of a call's work, by a node that has this version's limits. It is the node that refuses: here one only knows what to advise."""
+WAY_OUT: Final = "give it a reference to where the data is, a path or a key, and let the task read it"
 _PLACE: Final = re.compile(r"^tasks\[(\d+)\]\.?")
 
 
@@ -168,7 +171,7 @@ class Feed:
             if len(items) > 1:
                 await self._without_guilty(items, problem)
             else:
-                self._fail(items[0], _own(problem, 0))
+                self._fail(items[0], _own(problem, 0, items[0]))
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers are told
             for item in items:
                 self._fail(item, error)
@@ -181,7 +184,7 @@ class Feed:
         guilty = {int(found[1]) for fault in problem.errors if (found := _PLACE.match(fault.path))}
         guilty = {number for number in guilty if number < len(items)}
         for number in guilty:
-            self._fail(items[number], _own(problem, number))
+            self._fail(items[number], _own(problem, number, items[number]))
         rest = [item for number, item in enumerate(items) if number not in guilty]
         half = 0 if guilty else len(items) // 2
         await self._write(rest[:half])
@@ -229,14 +232,20 @@ async def aanswered(ways: Sequence[Way]) -> None:
     answered(ways)
 
 
-def _own(problem: Rejected, number: int) -> Rejected:
-    """What of it is this task's, without its place in an event that its author never saw."""
+def _own(problem: Rejected, number: int, item: Item) -> Rejected:
+    """What of it is this task's, without its place in an event that its author never saw; and what he can do about a call that
+    is too large, since the node only knows what could be done with its body."""
     faults = [
         Fault(_PLACE.sub("", fault.path), fault.message)
         for fault in problem.errors
         if (found := _PLACE.match(fault.path)) is None or int(found[1]) == number
     ]
     words = "; ".join(f"{fault.path}: {fault.message}" if fault.path else fault.message for fault in faults)
+    size = len(item.body)
+    if size > CALL_BYTES_MAX and problem.code == "too_large":
+        words = f"the call of the task has {size} bytes; its work may have {CALL_BYTES_MAX}: {WAY_OUT}"
+    elif size > CALL_BYTES_MAX and any(fault.path.startswith("work") for fault in faults):
+        words = f"{words}: {WAY_OUT}"
     own = Rejected(problem.code, words or problem.detail, faults, url=problem.url)
     for note in getattr(problem, "__notes__", ()):
         own.add_note(note)

@@ -18,9 +18,13 @@ from aiohttp import web
 
 from quvatlh import App, Handle, PermanentFailure, Retry, TaskFailed, current
 from quvatlh.client import Call, Rejected, Unavailable, Unknown
+from quvatlh.client.feed import CALL_BYTES_MAX
 from quvatlh.client.sides import Cluster
+from quvatlh.core.limits import WORK_BYTES_MAX
 from quvatlh.task import Context, running
+from tests.cli.stage import Stage
 from tests.client.nodes import added, node, problem
+from tests.fakes.pool import TOKEN
 
 app = App(inline=True)
 tries: list[int] = []
@@ -422,3 +426,35 @@ def test_who_only_defines_tasks_loads_no_network() -> None:
         "assert not {'aiohttp', 'yarl', 'pysyncobj'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("chars", "code", "words"),
+    [
+        (CALL_BYTES_MAX, "invalid", "work.python: has 131119 bytes; at most 131072"),
+        (5_000_000, "too_large", "the call of the task has 5000071 bytes; its work may have 131072"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+def test_a_call_that_is_too_large_is_refused_with_advice_that_its_author_can_follow(
+    chars: int, code: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert WORK_BYTES_MAX == CALL_BYTES_MAX
+    with Stage() as stage:
+        remote = App(stage.url, token=TOKEN)
+        task = remote.task(json.dumps)
+        with pytest.raises(Rejected) as caught:
+            task.enqueue("x" * chars)
+        task.enqueue_nowait("x" * chars)
+        remote.close()
+    said = f"{words}: give it a reference to where the data is, a path or a key, and let the task read it"
+    assert (caught.value.code, str(caught.value)) == (code, said)
+    assert capsys.readouterr().err == f"quvatlh: 1 task(s) were not enqueued: {said}\n"
+
+
+async def test_a_large_call_that_is_refused_for_something_else_is_not_told_that_it_is_large() -> None:
+    async with node(problem(400, "invalid", "no", [{"path": "tasks[0].queue", "message": "is no queue"}])) as one:
+        remote = App(one.url, token="t")
+        with pytest.raises(Rejected, match=r"^queue: is no queue$"):
+            await remote.task(json.dumps).aenqueue("x" * CALL_BYTES_MAX)
+        await asyncio.to_thread(remote.close)
