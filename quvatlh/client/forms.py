@@ -32,7 +32,9 @@ class Unfit(Exception):
 
 
 class ResultUnfit(TypeError):
-    """What a task returned is not what its function's annotation says. `value` has it as JSON does."""
+    """What a task returned cannot be made again what its function's annotation says. `value` has it as JSON does. Looked at is
+    only an annotation in which something stands that JSON does not know, and msgspec does: a text from a function that
+    says `-> int` is returned as it is."""
 
     def __init__(self, task: str, value: object, why: str) -> None:
         super().__init__(f"task {task}: what it returned is not what its annotation says: {why}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Literal, cast
 from uuid import uuid4
 
 import pytest
@@ -81,6 +81,25 @@ def test_a_result_without_annotation_is_what_json_makes_of_it_and_a_false_one_is
     with pytest.raises(ResultUnfit, match="is not what its annotation says: it: Invalid RFC3339") as caught:
         tasks.lies.enqueue().result()
     assert caught.value.value == "yesterday"
+
+
+@pytest.mark.parametrize("kind", [int, list[int], int | None, Literal[1], object, str | datetime])
+def test_a_result_of_plain_kinds_or_of_one_that_cannot_be_told_apart_is_not_looked_at(kind: Any) -> None:
+    def says() -> Any:
+        return "else"
+
+    says.__annotations__["return"] = kind
+    assert App(inline=True).task(says).enqueue().result() == "else"
+
+
+@pytest.mark.parametrize("kind", [datetime | None, list[Decimal], tuple[int, ...], dict[int, str], date, Color])
+def test_a_result_in_whose_annotation_stands_what_json_does_not_know_is_looked_at(kind: Any) -> None:
+    def says() -> Any:
+        return "else"
+
+    says.__annotations__["return"] = kind
+    with pytest.raises(ResultUnfit):
+        App(inline=True).task(says).enqueue().result()
 
 
 def test_a_result_that_nothing_can_write_fails_for_good() -> None:
