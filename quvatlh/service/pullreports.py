@@ -158,7 +158,9 @@ class PullReports:
                 end = c.End(report.token, row.task, _how(ask.verb, row), began, detail)
                 parts.append(_Part(place, row.session, end, _size(report)))
             elif report.token in tasks and not self._came_late(ask.verb, report.token, tasks[report.token]):
-                parts.append(_Part(place, some_session, c.End(report.token, tasks[report.token])))
+                parts.append(
+                    _Part(place, some_session, c.End(report.token, tasks[report.token], int(ask.verb == "fail")))
+                )
             else:
                 codes[place] = STALE
         return parts

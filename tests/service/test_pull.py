@@ -114,6 +114,7 @@ async def test_what_is_said_again_is_ok_again_also_after_a_restart_of_the_node(t
         stand.log.elect()
         assert await say(stand, "finish", good, good) == ["", ""]
         assert await say(stand, "fail", bad) == [""]
+        assert (await say(stand, "finish", bad), await say(stand, "fail", good)) == (["stale_token"], ["stale_token"])
         unknown = {"action": "a999", "token": 999}
         mixed = {"action": "a1", "token": good["token"] + 1}
         assert await say(stand, "finish", unknown, mixed) == ["stale_token", "stale_token"]
