@@ -22,6 +22,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 LOG_HEADERS: Final = {
     "Quvatlh-Action": "id of the run that wrote it; none where nothing has run yet",
     "Quvatlh-Offset": "of the first byte: beyond the one asked for where what stood before it is no longer kept",
+    "Quvatlh-Bytes": "that the run wrote to it in all, once it has ended; an answer that stops before is had on at its next byte",
     "Quvatlh-Log": "where only the end is left: `tail` if the run's worker cannot be asked, `end` if it keeps no more",
 }
 RESULT_HEADERS: Final = {"Quvatlh-Worker": "whose file it is, where it is too large for the record"}
@@ -112,6 +113,8 @@ async def get_log(exchange: Exchange) -> web.StreamResponse:
     headers = {"Quvatlh-Offset": str(output.offset)}
     if output.action is not None:
         headers["Quvatlh-Action"] = output.action
+    if output.bytes_all is not None:
+        headers["Quvatlh-Bytes"] = str(output.bytes_all)
     if output.tail_only:
         headers["Quvatlh-Log"] = "end" if output.is_there else "tail"
     return await _send(exchange, output.chunks, TEXT, headers)

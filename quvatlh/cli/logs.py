@@ -9,13 +9,15 @@ from typing import Any, Literal, cast
 
 import click
 
-from quvatlh.cli.printing import count
+from quvatlh.cli.printing import count, say
 from quvatlh.cli.session import Session, speaks_http
 from quvatlh.cli.waiting import FINISHED
 from quvatlh.client import Client, Log
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+KEPT = "16 MiB"
+"""Of a stream, the first half and what came last: runner/settings.py."""
 Json = dict[str, Any]
 
 
@@ -81,7 +83,13 @@ class _Reader:
     async def _copy(self, client: Client, stream: Stream, action: str | None, *, follow: bool) -> Log:
         log = client.log(self._task_id, stream, action=action, follow=follow)
         to = (sys.stdout if stream == "stdout" else sys.stderr).buffer
+        told, cut = 0, ""
         async for chunk in log:
+            for begin, end in log.gaps[told:]:  # told where it is, which is seen where both streams go to one place
+                what = count(end - begin, "byte")
+                say(f"{cut}quvatlh: {what} in the middle of {stream} are not kept (at most {KEPT} of a stream are)")
+            told = len(log.gaps)
+            cut = "\n" if stream == "stderr" and not chunk.endswith(b"\n") else ""
             to.write(chunk)
             to.flush()
         return log

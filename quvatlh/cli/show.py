@@ -174,7 +174,7 @@ def _print_actions(session: Session, actions: list[Json]) -> None:
     tail = plain_lines(actions[-1].get("output_tail") or "")
     if tail:
         more = f", the last {TAIL_LINES} lines" if len(tail) > TAIL_LINES else ""
-        click.echo(f"\nOutput{more} (all of it: quvatlh logs {plain(actions[-1].get('task', 'ID'))}):")
+        click.echo(f"\nOutput{more} (what is kept: quvatlh logs {plain(actions[-1].get('task', 'ID'))}):")
         for line in tail[-TAIL_LINES:]:
             click.echo(f"  | {line}")
 

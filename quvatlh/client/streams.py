@@ -1,7 +1,7 @@
 """Answers that come piece by piece, and how each goes on when its node is lost in the middle.
 
-Events go on after the last id; a log goes on at the byte that comes next, of the same action; a backup starts over, for
-another node's is another file.
+Events go on after the last id; a log goes on at the byte that comes next, of the same action, or behind a gap; a backup
+starts over, for another node's is another file.
 """
 
 from __future__ import annotations
@@ -85,21 +85,40 @@ class Log:
         """This is the end of it, which travelled with the finish, and there is no more."""
         self.is_worker_there = True
         """Where only the tail is left: its worker could be asked, and keeps no more."""
+        self.gaps: list[tuple[int, int]] = []
+        """From and to, as they are passed: what was written between is not kept."""
+        self._bytes_all: int | None = None
+        """Known once the action has ended."""
+        self._is_tail = False
+        """What is read now, beyond a gap perhaps."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        """An answer ends where something is not kept, too: so it is asked on until nothing is left."""
         patience = _Patience(self._http)
+        is_asked_on = False
         while True:
             try:
                 async with self._http.opened(self._asked()) as (response, url):
                     patience.url = url
-                    self._begin(response, url)
+                    if not self._begin(response, url, is_asked_on=is_asked_on):
+                        return
+                    first = self._next
                     async for chunk in response.content.iter_any():
                         self._next += len(chunk)
                         patience.renew()
                         yield chunk
-                return
+                if self._is_over(first):
+                    return
+                is_asked_on = True
             except BROKEN as error:
+                is_asked_on = False
                 await patience.lose(why(error).words)
+
+    def _is_over(self, first: int) -> bool:
+        """After an answer that was whole and began at `first`."""
+        if self.action is None or self._is_tail or self._next == first:
+            return True
+        return self._bytes_all is not None and self._next >= self._bytes_all
 
     def _asked(self) -> Request:
         query = dict(self._request.query)
@@ -107,19 +126,30 @@ class Log:
         query |= {"offset": str(self._next)} if self._next else {}
         return dataclasses.replace(self._request, query=query)
 
-    def _begin(self, response: aiohttp.ClientResponse, url: str) -> None:
-        offset = response.headers.get("Quvatlh-Offset", "0")
-        if not (offset.isascii() and offset.isdigit()):
-            errors.not_ours(url, "an offset that is none")
+    def _begin(self, response: aiohttp.ClientResponse, url: str, *, is_asked_on: bool) -> bool:
+        """Whether there is more. `is_asked_on`: the last answer was whole, and this one may have nothing to add."""
+        at = _number(response, "Quvatlh-Offset", url) or 0
+        self._bytes_all = _number(response, "Quvatlh-Bytes", url)
         kept = response.headers.get("Quvatlh-Log")
+        self._is_tail = kept is not None
         if not self._is_begun:
             self._is_begun = True
             self.action = response.headers.get("Quvatlh-Action", self.action)
             self.tail_only, self.is_worker_there = kept is not None, kept != "tail"
-            self.begins = self._next = int(offset)
-        elif int(offset) != self._next:
+            self.begins = self._next = at
+        elif at > self._next and kept != "tail":
+            self.gaps.append((self._next, at))
+            self._next = at
+        elif is_asked_on and self._bytes_all is None and at <= self._next and (self._is_tail or not self._is_followed):
+            return False  # of one that writes on, the end is where it stood
+        elif at != self._next:
             lost = "its worker was lost" if kept == "tail" else "it was cut short"
             raise Unavailable("", f"{lost} while its output was read; what came next is not kept", url=url)
+        return True
+
+    @property
+    def _is_followed(self) -> bool:
+        return "follow" in self._request.query
 
 
 class Download:
@@ -178,6 +208,13 @@ class _Patience:
         if self._lost > RESUMES_MAX:
             raise Unavailable("", f"the answer broke off {self._lost} times: {words}")
         await asyncio.sleep(RESUME_REST_S * (self._lost - 1))
+
+
+def _number(response: aiohttp.ClientResponse, name: str, url: str) -> int | None:
+    text = response.headers.get(name)
+    if text is not None and not (text.isascii() and text.isdigit()):
+        errors.not_ours(url, "an offset that is none")
+    return None if text is None else int(text)
 
 
 def _frames(parser: Parser, chunk: bytes, url: str) -> list[Frame]:

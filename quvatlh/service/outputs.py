@@ -46,15 +46,18 @@ class Outputs:
         return answer
 
     async def rest(self, node_id: str, first_ask: asks.OutputAsk, first: asks.OutputAnswer) -> AsyncIterator[bytes]:
-        """The first piece and what there is after it. An owner that goes away ends it: what was sent is what there is."""
+        """The first piece and what comes right after it. An owner that goes away ends it: what was sent is what there is."""
         piece = first
         while piece.data:
             yield piece.data
             if piece.ended:
                 return
+            ask = onwards(first_ask, piece.next_offset)
             try:
-                piece = await self.piece(node_id, onwards(first_ask, piece.next_offset))
+                piece = await self.piece(node_id, ask)
             except (LogError, asks.Unreadable):
+                return
+            if is_beyond_gap(ask, piece):
                 return
 
 
@@ -63,8 +66,13 @@ def onwards(ask: asks.OutputAsk, offset: int, wait_s: float = 0.0) -> asks.Outpu
     return structs.replace(ask, offset=offset, wait_s=wait_s)
 
 
+def is_beyond_gap(ask: asks.OutputAsk, piece: asks.OutputAnswer) -> bool:
+    """What stood between the byte asked for and the first of these is not kept."""
+    return bool(piece.data) and piece.next_offset - len(piece.data) > ask.offset
+
+
 async def read(source: Followed, ask: asks.OutputAsk) -> asks.OutputAnswer:
-    """What a worker's own executor has."""
+    """What a worker's own executor has, up to the next gap: a piece is of one place."""
     stream: StreamName = "stderr" if ask.stderr else "stdout"
     offsets = {"stdout": _ELSEWHERE, "stderr": _ELSEWHERE, stream: ask.offset}
     chunks = source.follow(ask.action, offsets["stdout"], offsets["stderr"])
@@ -78,6 +86,8 @@ async def read(source: Followed, ask: asks.OutputAsk) -> asks.OutputAnswer:
                 ended = chunk
                 break
             if chunk.stream == stream:
+                if data and chunk.offset != next_offset:
+                    break
                 data += chunk.data
                 next_offset = chunk.offset + len(chunk.data)
     finally:

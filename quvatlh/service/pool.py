@@ -251,6 +251,9 @@ class LogOutput(NamedTuple):
     """Of the first byte, in all that the action wrote: what stood before it was not asked for, or is no longer kept."""
     is_there: bool = True
     """Its worker can be asked; where only the tail is left, that worker does not keep the rest."""
+    bytes_all: int | None = None
+    """Of all that it wrote, once it has ended. `chunks` end where something is not kept, and what comes behind it is had by
+    asking again: so an offset always counts what was written."""
 
 
 class LargeResult(NamedTuple):

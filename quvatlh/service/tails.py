@@ -28,22 +28,22 @@ class Tails(NamedTuple):
         return (self.stdout if stream == "stdout" else self.stderr).encode()
 
     def is_whole(self, stream: StreamName) -> bool:
-        return self._bytes(stream) == len(self.of(stream))
+        return self.bytes_all(stream) == len(self.of(stream))
 
     def start(self, stream: StreamName) -> int:
         """The offset of its first byte in all that was written."""
-        return max(0, self._bytes(stream) - len(self.of(stream)))
+        return max(0, self.bytes_all(stream) - len(self.of(stream)))
 
     def since(self, stream: StreamName, offset: int) -> bytes | None:
         """All that was written from the offset on; None where that is more than is kept here."""
         kept = self.of(stream)
-        if offset >= self._bytes(stream):
+        if offset >= self.bytes_all(stream):
             return b""
         if offset < self.start(stream) or (REPLACED in kept and not self.is_whole(stream)):
             return None
         return kept[offset - self.start(stream) :]
 
-    def _bytes(self, stream: StreamName) -> int:
+    def bytes_all(self, stream: StreamName) -> int:
         return self.stdout_bytes if stream == "stdout" else self.stderr_bytes
 
     @property

@@ -11,7 +11,7 @@ from quvatlh.core import queries
 from quvatlh.core.views import ActionView, TaskView
 from quvatlh.service import asks, tails
 from quvatlh.service.feed import Feed
-from quvatlh.service.outputs import WAIT_S, Outputs, onwards
+from quvatlh.service.outputs import WAIT_S, Outputs, is_beyond_gap, onwards
 from quvatlh.service.pool import Call, LogOutput, Output, Rejected
 from quvatlh.service.reads import Reads
 
@@ -33,9 +33,10 @@ class TaskLogs:
             return LogOutput(_pieces([]), tail_only=False)
         kept = tails.unpack(found.output_tail)
         ended = found.finished_at is not None
-        rest = kept.since(output, offset) if ended and found.state != "lost" else None
+        bytes_all = kept.bytes_all(output) if ended and found.state != "lost" else None
+        rest = None if bytes_all is None else kept.since(output, offset)
         if rest is not None:
-            return LogOutput(_pieces([rest]), tail_only=False, action=found.id, offset=offset)
+            return LogOutput(_pieces([rest]), tail_only=False, action=found.id, offset=offset, bytes_all=bytes_all)
         owner, first = await self._reads.owner(found.worker), None
         if owner is not None:
             ask = asks.OutputAsk(found.id, output == "stderr", offset, 0.0, found.worker)
@@ -46,13 +47,16 @@ class TaskLogs:
                 if follow and call.principal.scope is not None:
                     chunks = self._while_seen(call, task_id, chunks)
                 start = first.next_offset - len(first.data)
-                return LogOutput(chunks, tail_only=False, action=found.id, offset=start)
+                return LogOutput(chunks, tail_only=False, action=found.id, offset=start, bytes_all=bytes_all)
+        if first is not None and offset and not kept.of(output):  # of a lost one no more is known than its worker has
+            return LogOutput(_pieces([]), tail_only=False, action=found.id, offset=offset)
         return LogOutput(
             _pieces([kept.of(output)]),
             tail_only=True,
             action=found.id,
             offset=kept.start(output),
             is_there=first is not None,
+            bytes_all=bytes_all,
         )
 
     async def _piece(self, owner: str, ask: asks.OutputAsk) -> asks.OutputAnswer | None:
@@ -65,8 +69,9 @@ class TaskLogs:
     async def _followed(
         self, task_id: str, first_owner: str, ask: asks.OutputAsk, first: asks.OutputAnswer
     ) -> AsyncIterator[bytes]:
-        """From the first piece until the action is over by the table. Who has it may be out of touch meanwhile, and comes
-        back to it: then it is asked again. What was in no file while it ran comes with the finish, or is in one since."""
+        """From the first piece until the action is over by the table, or something is not kept. Who has it may be out of
+        touch meanwhile, and comes back to it: then it is asked again. What was in no file while it ran comes with the finish,
+        or is in one since."""
         watch = self._feed.watch(task_id)
         owner: str | None = first_owner
         piece: asks.OutputAnswer | None = first
@@ -84,6 +89,8 @@ class TaskLogs:
                     await watch.wait(LOOK_S)
                     owner = await self._reads.owner(ask.worker)
                 piece = None if owner is None else await self._piece(owner, ask)
+                if piece is not None and is_beyond_gap(ask, piece):
+                    return
         finally:
             watch.close()
         if found is not None:
@@ -102,6 +109,8 @@ class TaskLogs:
         first = None if owner is None else await self._piece(owner, ask)
         if owner is None or first is None:
             raise ports.Unavailable("its worker cannot be asked for the rest")
+        if is_beyond_gap(ask, first):
+            return
         async for chunk in self._outputs.rest(owner, ask, first):
             yield chunk
 

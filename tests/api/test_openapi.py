@@ -75,7 +75,7 @@ def test_headers_that_mean_something_are_described() -> None:
     def described(path: str, status: str = "200") -> set[str]:
         return set(DOCUMENT["paths"][path]["get"]["responses"][status]["headers"])
 
-    assert described("/v1/tasks/{id}/log") == {"Quvatlh-Action", "Quvatlh-Offset", "Quvatlh-Log"}
+    assert described("/v1/tasks/{id}/log") == {"Quvatlh-Action", "Quvatlh-Offset", "Quvatlh-Bytes", "Quvatlh-Log"}
     assert "Quvatlh-Index" in described("/v1/cluster/backup")
     assert described("/v1/tasks", "503") == {"Retry-After"}
     assert described("/v1/tasks", "401") == {"WWW-Authenticate"}

@@ -164,6 +164,19 @@ async def test_output_goes_on_at_an_offset_and_says_whose_it_is_and_where_it_beg
     assert (kept.body, kept.headers["Quvatlh-Offset"]) == (b"two three", "4")
 
 
+async def test_output_with_a_gap_ends_there_and_says_how_much_there_was_in_all(node: Node) -> None:
+    await node.client.add({"work": WORK, "id": "a"})
+    node.pool.write_output("a", b"one two three")
+    node.pool.log_gap = (4, 8)
+    before = await node.client.get("/v1/tasks/a/log")
+    assert (before.body, before.headers.get("Quvatlh-Bytes")) == (b"one ", None)
+    node.pool.finish("a")
+    for offset, begins, body in ((0, "0", b"one "), (4, "8", b"three")):
+        answer = await node.client.get(f"/v1/tasks/a/log?offset={offset}")
+        said = answer.headers["Quvatlh-Offset"], answer.headers["Quvatlh-Bytes"]
+        assert (answer.body, said) == (body, (begins, "13"))
+
+
 @pytest.mark.parametrize("error", [RuntimeError("bug"), Unavailable("stopping", "going")])
 async def test_output_that_fails_in_the_middle_ends_the_connection_unfinished(node: Node, error: Exception) -> None:
     await node.client.add({"work": WORK, "id": "a"})

@@ -67,8 +67,9 @@ class StagePool(FakePool):
         """`start ID`, `write ID stdout TEXT`, `succeed ID`, `fail ID CODE`, `retry ID CODE [THEN...]`, `back-off ID CODE SPAN`,
         `delete ID`, `when-waited ID ...`,
         or about
-        the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `worker-there`, `log-begins N`; about workers:
-        `worker NAME SLOTS TAG...`, `lost NAME`, `rates QUEUE JSON`, `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
+        the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `worker-there`, `log-begins N`,
+        `log-gap N N`; about workers: `worker NAME SLOTS TAG...`, `lost NAME`, `rates QUEUE JSON`, `place ID WORKER`;
+        about both: `why ID JSON`, `announce ID JSON`."""
         match words:
             case ["start", task_id]:
                 self._start(self.records[task_id])
@@ -107,6 +108,8 @@ class StagePool(FakePool):
                 self.is_worker_there = True
             case ["log-begins", number]:
                 self.log_begins = int(number)
+            case ["log-gap", begin, end]:
+                self.log_gap = (int(begin), int(end))
             case _:
                 self._place(words)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from quvatlh.client import Broken, Event, Rejected, Unavailable
 from quvatlh.client.sse import Frame, Parser
-from tests.client.nodes import answers, client, drops_after, node, problem, sends
+from tests.client.nodes import Behaviour, answers, client, drops_after, node, problem, sends
 
 SSE = "text/event-stream"
 
@@ -52,7 +53,7 @@ async def test_what_is_no_longer_kept_is_said() -> None:
 
 async def test_a_log_that_broke_off_goes_on_at_its_next_byte_of_the_same_action() -> None:
     first = drops_after(b"one tw", Quvatlh_Action="a7", Quvatlh_Offset="0")
-    rest = sends(b"o three", Quvatlh_Action="a7", Quvatlh_Offset="6")
+    rest = sends(b"o three", Quvatlh_Action="a7", Quvatlh_Offset="6", Quvatlh_Bytes="13")
     async with node(first, rest) as only, client(only.url) as asker:
         log = asker.log("t", follow=True)
         assert b"".join([chunk async for chunk in log]) == b"one two three"
@@ -63,7 +64,8 @@ async def test_a_log_that_broke_off_goes_on_at_its_next_byte_of_the_same_action(
 
 
 async def test_a_log_says_whose_it_is_and_where_it_begins() -> None:
-    async with node(sends(b"end", Quvatlh_Action="a7", Quvatlh_Offset="900")) as only, client(only.url) as asker:
+    ended = sends(b"end", Quvatlh_Action="a7", Quvatlh_Offset="900", Quvatlh_Bytes="903")
+    async with node(ended) as only, client(only.url) as asker:
         log = asker.log("t", offset=5)
         assert b"".join([chunk async for chunk in log]) == b"end"
     assert (log.action, log.begins, log.tail_only) == ("a7", 900, False)
@@ -88,13 +90,45 @@ async def test_a_worker_that_keeps_no_more_is_not_called_gone() -> None:
     ("headers", "words"),
     [
         ({"Quvatlh_Log": "tail", "Quvatlh_Offset": "8"}, "worker was lost"),
-        ({"Quvatlh_Offset": "7"}, "it was cut short"),
+        ({"Quvatlh_Offset": "5"}, "it was cut short"),
     ],
 )
-async def test_a_log_does_not_go_on_beyond_a_gap(headers: dict[str, str], words: str) -> None:
+async def test_a_log_does_not_go_on_where_what_comes_next_cannot_be_had(headers: dict[str, str], words: str) -> None:
     async with node(drops_after(b"one tw"), sends(b"three", **headers)) as only, client(only.url) as asker:
         with pytest.raises(Unavailable, match=words):
             _ = [chunk async for chunk in asker.log("t")]
+
+
+@pytest.mark.parametrize("first", [sends, drops_after])
+async def test_a_log_goes_on_behind_a_gap_and_counts_what_was_written(first: Callable[..., Behaviour]) -> None:
+    begin = first(b"one", Quvatlh_Action="a7", Quvatlh_Offset="0", Quvatlh_Bytes="20")
+    more = [sends(b"ten", Quvatlh_Action="a7", Quvatlh_Offset=at, Quvatlh_Bytes="20") for at in ("10", "13", "17")]
+    async with node(begin, *more) as only, client(only.url) as asker:
+        log = asker.log("t")
+        assert [chunk async for chunk in log] == [b"one", b"ten", b"ten", b"ten"]
+        assert log.gaps == [(3, 10), (16, 17)]
+    asked = [each.path.rpartition("offset=")[2] for each in only.asked[1:]]
+    assert asked == ["3", "13", "16"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_while_an_action_writes_its_log_is_asked_on_until_nothing_is_left(follow: bool) -> None:
+    script = [
+        sends(data, Quvatlh_Action="a7", Quvatlh_Offset=at) for data, at in ((b"one", "0"), (b"ten", "10"), (b"", "13"))
+    ]
+    async with node(*script) as only, client(only.url) as asker:
+        log = asker.log("t", follow=follow)
+        assert [chunk async for chunk in log] == [b"one", b"ten"]
+        assert log.gaps == [(3, 10)]
+
+
+async def test_where_the_end_alone_is_kept_behind_a_gap_a_log_ends_with_it() -> None:
+    begin = sends(b"one", Quvatlh_Action="a7", Quvatlh_Offset="0", Quvatlh_Bytes="20")
+    tail = sends(b"end", Quvatlh_Action="a7", Quvatlh_Offset="17", Quvatlh_Bytes="20", Quvatlh_Log="end")
+    async with node(begin, tail) as only, client(only.url) as asker:
+        log = asker.log("t")
+        assert [chunk async for chunk in log] == [b"one", b"end"]
+        assert (log.gaps, log.tail_only) == ([(3, 17)], False)
 
 
 async def test_an_offset_that_is_none_is_no_answer_of_ours() -> None:

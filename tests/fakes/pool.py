@@ -82,6 +82,8 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         self.counts_in_part = False
         self.log_begins = 0
         """What was written before it is no longer kept."""
+        self.log_gap: tuple[int, int] | None = None
+        """What was written from there to there is not kept, either."""
         self.is_ready = Readiness(ready=True)
         self.moved = asyncio.Event()
         self.keeps_events = True
@@ -184,8 +186,19 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         if action not in {None, "a1"}:
             raise Rejected("not_found", f"{task_id} has no action {action}")
         start = max(offset, self.log_begins)
+        end: int | None = None
+        if self.log_gap is not None:
+            gap, behind = self.log_gap
+            start = behind if gap <= start < behind else start
+            end = gap if start < gap else None
+        is_over = self.records[task_id]["state"] in FINISHED
         return LogOutput(
-            self._output(task_id, output, start, follow=follow), self.tail_only, "a1", start, self.is_worker_there
+            self._output(task_id, output, start, end, follow=follow),
+            self.tail_only,
+            "a1",
+            start,
+            self.is_worker_there,
+            len(self.outputs.get((task_id, output), b"")) if is_over else None,
         )
 
     async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
@@ -419,9 +432,11 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
                 place = Position(event.index, event.n)
             await moved.wait()
 
-    async def _output(self, task_id: str, output: Output, sent: int, *, follow: bool) -> AsyncIterator[bytes]:
-        while True:
-            data = self.outputs.get((task_id, output), b"")[sent:]
+    async def _output(
+        self, task_id: str, output: Output, sent: int, end: int | None, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        while sent != end:
+            data = self.outputs.get((task_id, output), b"")[sent:end]
             if data:
                 yield data
                 sent += len(data)

@@ -243,10 +243,45 @@ async def test_a_backup_says_how_large_it_is(tmp_path: Path) -> None:
         assert len(await text(backup.chunks)) == backup.size_bytes
 
 
-def _written(stand: Stand, data: bytes) -> None:
+@pytest.mark.parametrize("follow", [False, True])
+async def test_an_output_ends_at_its_gap_and_goes_on_behind_it_from_any_node(tmp_path: Path, follow: bool) -> None:
+    async with two(tmp_path) as (master, follower, _):
+        task = await running(follower, master)
+        _written(follower, b"begin", gap=30, then=b"end")
+        for bytes_all in (None, 38):
+            if bytes_all is not None:
+                await ended(follower, finish("a1", "d", stdout_bytes=bytes_all))
+                await master.until_state(task, "succeeded")
+            for stand in (master, follower):
+                for offset, begins, expected in ((0, 0, b"begin"), (2, 2, b"gin"), (5, 35, b"end"), (36, 36, b"nd")):
+                    if follow and bytes_all is None and begins > 5:
+                        continue  # what comes behind it is waited for
+                    output = await stand.pool.log(asked(), task, "stdout", "a1", follow=follow, offset=offset)
+                    assert (await text(output.chunks), output.offset) == (expected, begins)
+                    assert (output.bytes_all, output.tail_only) == (bytes_all, False)
+
+
+async def test_of_a_lost_action_nothing_more_is_no_end_that_is_left(tmp_path: Path) -> None:
+    async with two(tmp_path) as (master, follower, switchboard):
+        task = await running(follower, master)
+        _written(follower, b"so far")
+        switchboard.cut("n2")
+        master.clock.advance(10)
+        await master.node.presence._look()
+        await master.until_state(task, "pending")
+        switchboard.heal()
+        output = await master.pool.log(asked(), task, "stdout", "a1", follow=False, offset=6)
+        assert (await text(output.chunks), output.offset, output.tail_only) == (b"", 6, False)
+
+
+def _written(stand: Stand, data: bytes, *, gap: int = 0, then: bytes = b"") -> None:
     async def follow(action_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncIterator[OutputChunk]:
         if stdout_offset < len(data):
             yield OutputChunk("stdout", stdout_offset, data[stdout_offset:])
+        behind = len(data) + gap
+        if then and stdout_offset < behind + len(then):
+            start = max(stdout_offset, behind)
+            yield OutputChunk("stdout", start, then[start - behind :])
 
     stand.executor.follow = follow  # type: ignore[method-assign]
 

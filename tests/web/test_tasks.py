@@ -195,6 +195,17 @@ async def test_a_running_task_is_watched_and_killed(seen: Seen) -> None:
     await expect(page.get_by_label("Error", exact=True)).to_contain_text("killed")
 
 
+async def test_a_log_with_a_gap_says_so_and_goes_on_to_its_end(seen: Seen) -> None:
+    task = await seen.add(id="floods", retry=ONCE, work={"shell": "seq 1 2500000; echo the end"})
+    await seen.state(task, "succeeded")
+    await opened(seen, task)
+    await expect(seen.page.locator(".log")).to_contain_text("the end")
+    await expect(seen.page.get_by_text("bytes in the middle are not kept")).to_be_visible()
+    end = await seen.page.get_by_role("link", name="Save the end").get_attribute("href")
+    assert end is not None
+    assert "offset=" in end
+
+
 async def test_a_failed_task_tells_its_error_and_is_retried(seen: Seen) -> None:
     task = await seen.add(id="fails", retry=ONCE, work=FAIL)
     await seen.state(task, "failed")

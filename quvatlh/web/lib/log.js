@@ -87,6 +87,8 @@ export class Log {
     this.words = "";
     this.isTail = false;
     this.offset = 0;
+    this.bytes = null; // in all, once it has ended
+    this.behind = 0; // where it goes on behind a gap
     this.decoder = new TextDecoder();
     this.atEnd = true;
     this.top = 0;
@@ -103,9 +105,13 @@ export class Log {
         const { stream, action, offset } = this;
         const response = await api.open(`${this.base}/log${api.query({ stream, action, follow: 1, offset })}`, stopper.signal);
         this.begins(response.headers);
+        const begin = this.offset;
         await this.read(response.body.getReader(), stopper.signal);
         if (stopper.signal.aborted) return;
-        this.over = this.isTail || this.isOver(action); // else the node has only closed its door
+        // Else the node has only closed its door, or something is not kept, behind which it goes on.
+        const isAll = this.offset === begin || (this.bytes !== null && this.offset >= this.bytes);
+        this.over = this.isTail || (this.isOver(action) && isAll);
+        if (!this.over && !isAll) continue;
       } catch (error) {
         if (stopper.signal.aborted) return;
         this.over = error.status >= 400 && error.status < 500;
@@ -122,8 +128,15 @@ export class Log {
     const first = Number(headers.get("Quvatlh-Offset") ?? this.offset);
     if (first > this.offset) {
       this.words = "what stood before is no longer kept";
+      if (this.offset) {
+        this.words = `${(first - this.offset).toLocaleString("en")} bytes in the middle are not kept`;
+        this.take(`${this.rest ? "\n" : ""}… ${this.words} …\n`);
+        this.behind = first;
+      }
       this.decoder = new TextDecoder();
     }
+    const bytes = headers.get("Quvatlh-Bytes");
+    this.bytes = bytes === null ? null : Number(bytes);
     const left = headers.get("Quvatlh-Log");
     this.isTail = left !== null;
     if (this.isTail) this.words = `its worker ${left === "tail" ? "cannot be asked" : "does not keep the rest"}: this is the end that is left`;
@@ -192,7 +205,8 @@ export class Log {
         tabs(["stdout", "stderr"], this.stream, (stream) => { this.isChosen = true; this.choose(stream, this.action); }, "log"),
         actions.length > 1 ? h("select", { "aria-label": "Try", onchange: (event) => { this.wanted = event.target.value; this.follow(this.wanted); } },
           actions.map((action) => h("option", { key: action.id, value: action.id, selected: action.id === this.action }, `try ${action.attempt}, ${action.worker}`))) : null,
-        h("a", { href: whole, download: "", class: "button" }, "Save")) },
+        h("a", { href: whole, download: "", class: "button" }, this.behind ? "Save the beginning" : "Save"),
+        this.behind ? h("a", { href: `${whole}&offset=${this.behind}`, download: "", class: "button" }, "Save the end") : null) },
       this.words ? h("p", { class: "dim" }, this.words) : null,
       dropped ? h("p", { class: "dim" }, `the last lines; ${dropped} before them are in the file`) : null,
       h("pre", { id: "log", class: "log", tabindex: "0", role: "tabpanel", "aria-label": this.stream, made: (element) => { this.place = element; }, onscroll: (event) => this.scrolled(event.target) }, this.described()));
