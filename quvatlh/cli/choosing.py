@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ from quvatlh.client import Client, Done
 
 IDS_MAX = 1000
 """Of one request."""
+LOOKS = 16
+"""At tasks, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,10 @@ class Words:
     """Why it may not be done to some that match, or need not."""
     of: str = "task"
     """What is asked about."""
+
+
+Tell = Callable[[Done, Counter[str]], str]
+"""Of what was done, and how many tasks were in which state before: what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +97,17 @@ def act(
     to: str | None = None,
     queue: str | None = None,
     changes: Mapping[str, Any] | None = None,
+    tell: Tell | None = None,
 ) -> None:
-    """Done to all of them, and told."""
+    """Done to all of them, and told. With `tell` they are looked at first, where a person is told: the answer does not say
+    what of it was done before."""
     more: dict[str, Any] = {"to": to, "queue": queue, "changes": changes}
 
-    async def work(client: Client) -> Done:
+    async def work(client: Client) -> tuple[Done, Counter[str]]:
+        states = Counter[str]() if tell is None or session.as_json else await _looked(client, choice)
+        return await do(client), states
+
+    async def do(client: Client) -> Done:
         async with hinting(client, "workers", to):
             with progress(words.doing, session.around) as report:
                 if choice.match is not None:
@@ -105,16 +119,30 @@ def act(
                     report(min(start + IDS_MAX, len(choice.ids)), len(choice.ids))
                 return done
 
-    done = session.run(work)
+    done, states = session.run(work)
     if session.as_json:
         told = {"matched": done.matched, "done": done.done, "index": done.index}
         print_json(told | ({"over": done.over} if done.over else {}))
     elif not done.matched:
         click.echo(f"no {words.of} matches")
+    elif tell is not None:
+        click.echo(tell(done, states))
     elif done.done - done.over < done.matched:
         click.echo(f"{words.done} {done.done - done.over:,} of {count(done.matched, 'task')}: the rest {words.left}")
     else:
         click.echo(f"{words.done} {count(done.done, 'task')}")
+
+
+async def _looked(client: Client, choice: Choice) -> Counter[str]:
+    """How many are in which state."""
+    if choice.match is not None:
+        groups = (await client.tasks(**choice.match, group_by="state"))["groups"]
+        return Counter({group["value"]: group["count"] for group in groups})
+    names, states = list(dict.fromkeys(choice.ids)), Counter[str]()
+    for start in range(0, len(names), LOOKS):
+        tasks = await asyncio.gather(*(client.task(name) for name in names[start : start + LOOKS]))
+        states.update(task["state"] for task in tasks)
+    return states
 
 
 def _sum(done: Done, part: Done) -> Done:

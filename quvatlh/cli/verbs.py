@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
 
 from quvatlh.cli.choosing import FAILED, Words, act, chooses_tasks, chosen, only_failed
 from quvatlh.cli.names import completing
-from quvatlh.cli.printing import time_text
+from quvatlh.cli.printing import count, time_text
 from quvatlh.cli.session import Session, seconds, speaks_http
+from quvatlh.cli.waiting import FINISHED
+from quvatlh.client import Done
 
 NONE = "none"
 """Takes a limit, an expiry or a `keep` away again."""
 
 RETRY = Words("retrying", "retried", "run them again", "have not failed, or are still ending", "failed task")
-KILL = Words("killing", "killed", "stop them as failed", "had finished")
+KILL = Words("killing", "killed", "stop them as failed", "do not run")
 DELETE = Words("deleting", "deleted", "stop and delete them", "had succeeded, or were deleted before")
 DELETE_FAILED = Words("deleting", "deleted", "delete them", DELETE.left, "failed task")
 MOVE = Words("moving", "moved", "move them", "had finished, or may not be begun twice")
+_WAITS = ("scheduled", "pending", "retrying")
 CHANGE = Words("changing", "changed", "change them", "had finished")
 CHANGE_FAILED = Words("changing", "changed", "change them", "have begun, or did not fail", "failed task")
 
@@ -56,7 +60,19 @@ def kill(session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes:
 
     An instance of a service is replaced by another; `delete` ends the service.
     """
-    act(session, "kill", chosen(session, ids, pairs, yes=yes, words=KILL), KILL)
+    act(session, "kill", chosen(session, ids, pairs, yes=yes, words=KILL), KILL, tell=_killed)
+
+
+def _killed(done: Done, states: Counter[str]) -> str:
+    """What is over counts as done: it is as asked already. What waits is not killed."""
+    over = sum(states[state] for state in FINISHED)
+    killed, waits = max(0, done.done - over), done.matched - done.done
+    said = [f"killed {count(killed, 'task')}" if killed else "nothing was killed"]
+    if over:
+        said.append(f"{over:,} had finished")
+    if waits:
+        said.append(f"{waits:,} {'does' if waits == 1 else 'do'} not run; what waits is given up by quvatlh delete")
+    return "; ".join(said)
 
 
 DELETE_EPILOG = """\b
@@ -130,7 +146,20 @@ def move(
     if changes:
         act(session, "update", choice, change, changes=changes)
     if to is not None or not changes:
-        act(session, "relocate", choice, MOVE, to=to)
+        act(session, "relocate", choice, MOVE, to=to, tell=lambda done, states: _moved(done, states, to))
+
+
+def _moved(done: Done, states: Counter[str], to: str | None) -> str:
+    """What waits is on no worker: it is only said where it may go."""
+    waits = min(done.done, sum(states[state] for state in _WAITS))
+    moved, left = done.done - waits, done.matched - done.done
+    said = [f"moved {count(moved, 'task')}"] if moved or not waits else []
+    if waits:
+        it = "is on no worker, and starts" if waits == 1 else "are on no worker, and start"
+        said.append(f"{count(waits, 'task')} {it} {'where there is room' if to is None else f'on {to}'}")
+    if left:
+        said.append(f"{left:,} {MOVE.left}")
+    return "; ".join(said)
 
 
 def _changes(session: Session, given: dict[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,13 @@ from tests.fakes.market import worker
 
 async def test_verbs_say_what_matched_and_what_was_done(node: Node) -> None:
     client = node.client
-    await client.add(*[{"work": WORK, "id": f"t{n}", "queue": "q"} for n in range(3)])
+    await client.add(*[{"work": WORK, "id": f"t{n}", "queue": "q"} for n in range(4)])
+    for n in range(3):
+        node.pool.records[f"t{n}"]["state"] = "running"
     killed = await client.ask("POST", "/v1/tasks/kill", {"ids": ["t0", "t1"]})
     assert (killed.status, killed.json["matched"], killed.json["done"]) == (200, 2, 2)
     again = await client.ask("POST", "/v1/tasks/kill", {"match": {"queue": "q"}})
-    assert (again.json["matched"], again.json["done"]) == (3, 1)
+    assert (again.json["matched"], again.json["done"]) == (4, 3)  # what is over is as asked, what waits is not killed
     assert [one["id"] for one in (await client.get("/v1/tasks?error=killed")).json["items"]] == ["t0", "t1", "t2"]
     retried = await client.ask("POST", "/v1/tasks/retry", {"match": {"error": "killed"}})
     assert (retried.json["matched"], retried.json["done"]) == (3, 3)

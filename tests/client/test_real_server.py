@@ -56,8 +56,9 @@ def test_verbs_change_tasks_and_balance_moves_them(client: BlockingClient) -> No
     with pytest.raises(Rejected, match="there is no worker named two"):
         client.act("relocate", ids=["t0"], to="two")
     assert client.balance("g", dry_run=True, most=5).moves == []
-    assert client.act("kill", ids=["t1"]).done == 1
-    assert client.act("retry", match={"error": "killed"}).done == 1
+    killed = client.act("kill", ids=["t1"])
+    assert (killed.matched, killed.done) == (1, 0)
+    assert client.act("retry", match={"error": "killed"}).matched == 0
     assert client.explain("t1")["workers"] == [{"name": "one", "verdict": "would_run", "detail": "", "score": None}]
     assert client.announcements("g") == []
     assert client.live({"group": "g"}, "worker") == {"groups": []}

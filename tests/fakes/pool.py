@@ -363,11 +363,10 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
             if not (failed and "at_ms" not in changes) and set(changes) != {"keep_ms"}:
                 return False
             self._rewrite(record, changes)
+        elif turn.verb == "kill":
+            return over or self._kill(record)
         elif over != (turn.verb == "retry") or (over and not failed):
             return False
-        elif turn.verb == "kill":
-            record["error"] = {"code": "killed", "text": "killed by a person"}
-            self.finish(record["id"], state="failed")
         elif turn.verb == "update":
             self._rewrite(record, changes)
         else:
@@ -378,6 +377,15 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
             if turn.to is not None:
                 self.placed[record["id"]] = turn.to
             self._tell("task.relocated" if turn.verb == "relocate" else "task.ready", record)
+        return True
+
+    def _kill(self, record: Json) -> bool:
+        if record["state"] not in {"claimed", "running"}:
+            return False
+        if record["actions"]:
+            record["actions"][-1] |= {"state": "stopped", "finished_at_ms": self.now_ms}
+        record["error"] = {"code": "killed", "text": "killed by a person"}
+        self.finish(record["id"], state="failed")
         return True
 
     def _rewrite(self, record: Json, changes: dict[str, Any]) -> None:
