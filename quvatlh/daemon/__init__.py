@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import gc
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any
 
 from quvatlh.client import Client
@@ -173,16 +173,33 @@ async def run_node(config: Config) -> None:
         note("node stops")
 
 
+@contextlib.contextmanager
+def _taken_away(disk: RealDisk, directory: str, stood: Collection[str] | None) -> Iterator[None]:
+    """What was made in a directory where `stood` had been, if it comes to nothing; with the directory, where there was none."""
+    try:
+        yield
+    except BaseException:
+        if stood is None:
+            disk.remove(directory)
+        for name in disk.listdir(directory):
+            if name not in (stood or ()):
+                disk.remove(f"{directory}/{name}")
+        raise
+
+
 def restore(config: Config, path: str) -> int:
     """Make a backup the state of a new cluster, of this node alone, in an empty data directory; the index it goes on from.
 
-    No daemon runs on the directory, or StartRefused: it is opened as a daemon would, under the same lock.
+    No daemon runs on the directory, or StartRefused: it is opened as a daemon would, under the same lock. What fails leaves
+    nothing behind: on half of a directory `run` would found an empty cluster.
     """
     disk = RealDisk()
     with refusing(), contextlib.ExitStack() as stack:
         open(path, "rb").close()  # so that a wrong name is told before anything is made
+        stood = os.listdir(config.node.data) if os.path.isdir(config.node.data) else None
         data = data_dir_of(config, disk)
         stack.callback(data.close)
+        stack.enter_context(_taken_away(disk, data.path, stood))
         own = Member(data.node_id, kept_name(config, data, disk), config.peer.advertised, config.http.advertised)
         return backup.restore(path, data, own, disk, DEFAULTS, lambda state: refuse_newer(state, path))
 

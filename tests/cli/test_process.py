@@ -107,4 +107,21 @@ def test_a_backup_of_a_newer_version_is_refused_and_makes_nothing(stage: Stage, 
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (ExitStatus.REJECTED, b"")
     assert f"not restored: the tables in {file} have version 99" in err.decode().replace("\n", " ")
-    assert not list(data.glob("gen-*"))
+    assert not data.exists()
+
+
+def test_a_backup_that_is_not_complete_makes_nothing_and_leaves_what_stood_there(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"the state" * 1000)
+    old = entries.pack_membership(found_alone(Member("old", "old", "h:1")))
+    file, data = tmp_path / "backup", tmp_path / "data"
+    backup.write(Source(str(tmp_path / "state"), Base(77, 3, 5000, old)), str(file), RealDisk(), Settings())
+    whole = file.read_bytes()
+    data.mkdir()
+    (data / "token").write_text("t")
+    for damaged in (whole[:-1], whole[:5000] + b"X" + whole[5001:]):
+        file.write_bytes(damaged)
+        for directory, left in ((data, ["token"]), (tmp_path / "none", None)):
+            with started(stage, "cluster", "restore", str(file), "--data", str(directory)) as process:
+                _, err = process.communicate(timeout=30)
+            assert (process.returncode, b"not restored" in err) == (ExitStatus.REJECTED, True)
+            assert (os.listdir(directory) if directory.exists() else None) == left
