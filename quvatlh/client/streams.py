@@ -160,13 +160,14 @@ class Download:
         self._request = request
 
     async def to(self, path: str, on_progress: Report = lambda _bytes, _total: None) -> int:
-        """Written beside it, synced, renamed; the bytes of it. OSError when the file cannot be written."""
+        """Written beside it, synced, renamed; the bytes of it. Only its owner may read it: a backup has payloads and hashes of
+        tokens. OSError when the file cannot be written."""
         partial = f"{path}.partial"
         patience = _Patience(self._http)
         while True:
             try:
                 # No disk is so slow that a thread would help: the next piece comes after this one is written.
-                with open(partial, "wb") as file:
+                with open(partial, "wb", opener=_private) as file:
                     size = await self._fetch(file, patience, on_progress)
                     file.flush()
                     os.fsync(file.fileno())
@@ -188,6 +189,12 @@ class Download:
                 size += len(chunk)
                 on_progress(size, response.content_length)
         return size
+
+
+def _private(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    os.fchmod(descriptor, 0o600)  # of one that was left there, too
+    return descriptor
 
 
 class _Patience:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,3 +166,14 @@ def test_events_do_not_depend_on_where_the_network_cuts(places: set[int]) -> Non
     parser = Parser()
     frames = [frame for start, end in itertools.pairwise(cuts) for frame in parser.feed(TEXT[start:end])]
     assert frames == FRAMES
+
+
+async def test_a_backup_is_read_by_nobody_else(tmp_path: Path) -> None:
+    (tmp_path / "b.partial").touch(0o644)
+    before = os.umask(0o022)
+    try:
+        async with node(sends(b"all of it")) as only, client(only.url) as asker:
+            await asker.backup().to(str(tmp_path / "b"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
