@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
@@ -99,6 +100,8 @@ def _set(given: Any) -> dict[str, Any]:
     changes |= {key: None for name, key in _CLEARED.items() if name in given and given[name] is None}
     if not changes:
         raise ValueError(f"must name at least one of {', '.join(_SET.schema['properties'])}")
+    if (changes.get("expires_ms") or math.inf) <= changes.get("at_ms", -math.inf):
+        raise Faults(Fault(".expires", "must be later than the start"))
     return changes
 
 

@@ -149,7 +149,7 @@ def _commander(turn: Turn) -> Commander:
             changes = msgspec.convert(turn.changes or {}, c.TaskChanges)
         except msgspec.ValidationError as error:
             raise Rejected("invalid", "cannot be set so", [FieldError("set", str(error))]) from error
-        return lambda ids, *, strict: c.Update(tuple(ids), changes, strict, failed=True)
+        return lambda ids, *, strict: c.Update(tuple(ids), changes, strict, failed=True, timely=True)
     if turn.verb == "delete":
         return lambda ids, *, strict: c.Delete(tuple(ids), strict, failed=True)
     if turn.verb == "kill":

@@ -104,3 +104,5 @@ class Update(Command, frozen=True, tag="update"):
     strict: bool = True
     failed: bool = False
     """What has failed is changed, too: where it is listed, and how it would run again. Entries of before leave it alone."""
+    timely: bool = False
+    """Not what could then only expire before its time: strict, that refuses the whole. Entries of before let it fail."""

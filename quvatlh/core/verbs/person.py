@@ -26,6 +26,7 @@ _OF_HISTORY = {"keep_ms"}
 """What changes of a task that is over."""
 _OF_FAILED = _OF_HISTORY | {"queue", "priority", "tags", "limit", "expires_ms"}
 """Of one that may run again. Not its time: it has begun."""
+_TIMES = {"at_ms", "expires_ms"}
 
 
 def delete(unit: Unit, command: Delete) -> Done | Rejection:
@@ -71,7 +72,31 @@ def relocate(unit: Unit, command: Relocate) -> Done | Evened | Rejection:
 
 def update(unit: Unit, command: Update) -> Done | Rejection:
     changes, failed = command.changes, command.failed
-    return _each(unit, command.ids, lambda u, task: _update(u, task, changes, failed=failed), strict=command.strict)
+    names = list(dict.fromkeys(command.ids)) if command.timely and _named(changes) & _TIMES else []
+    tasks = unit.tasks_in_scope(names)
+    untimely = [name for name in names if name in tasks and _only_expires(unit, tasks[name], changes)]
+    if untimely and command.strict and len(tasks) == len(names):
+        errors = tuple(
+            FieldError(f"ids[{command.ids.index(name)}]", f"{name} would expire before its time comes")
+            for name in untimely
+        )
+        return Rejection("invalid", errors[0].message, errors)
+    return _each(
+        unit,
+        command.ids,
+        lambda u, task: task.id not in untimely and _update(u, task, changes, failed=failed),
+        strict=command.strict,
+    )
+
+
+def _only_expires(unit: Unit, task: TaskRow, changes: TaskChanges) -> bool:
+    """Of what waits for a time, or would then: it could never start. The rest after a try is no time that anybody has given."""
+    starts = task.due_at if task.state == "scheduled" else None
+    if changes.at_ms is not UNSET:
+        takes_it = task.state in {"scheduled", "retrying"} or (task.state == "pending" and not task.service)
+        starts = changes.at_ms if takes_it and changes.at_ms > unit.now else None
+    expires = task.expires_at if changes.expires_ms is UNSET else changes.expires_ms
+    return starts is not None and expires is not None and expires <= starts
 
 
 def begin_bulk(_unit: Unit, command: BeginBulk) -> Begun:
