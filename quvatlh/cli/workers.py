@@ -6,17 +6,18 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
+from quvatlh.cli.failing import status
 from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.names import completing, hinting
-from quvatlh.cli.printing import Table, age, count, labelled, plain, print_json, size, styled, summary, value_words
+from quvatlh.cli.printing import Table, age, count, labelled, plain, print_json, say, size, styled, summary, value_words
 from quvatlh.cli.progress import progress
 from quvatlh.cli.session import Duration, Session, speaks_http
 from quvatlh.cli.status import ExitStatus
-from quvatlh.client import Client
+from quvatlh.client import Client, Problem, Unreachable
 from quvatlh.config import kinds
 
 POLL_S = 0.5
@@ -169,24 +170,50 @@ def undrain(session: Session, name: str) -> None:
 def reload(session: Session, name: str | None, env: str | None) -> None:
     """Load programs anew, on one worker or on all.
 
-    New processes take the place of the old ones of an environment as these finish what they do.
+    New processes take the place of the old ones of an environment as these finish what they do. Pull workers have none of
+    ours, and are left out.
     """
+    failed: dict[str, Problem] = {}
 
     async def work(client: Client) -> list[Json]:
         if name is not None:
             async with hinting(client, "workers", name) if env is None else contextlib.nullcontext():
                 return [await client.reload(name, env)]
-        names = [each["name"] for each in await client.workers() if each["state"] != "lost"]
-        return [await client.reload(each, env) for each in names]
+        return await _all_reloaded(client, env, failed)
 
     found = session.run(work)
     if session.as_json:
         print_json(found)
-        return
-    for each in found:
-        click.echo(
-            f"{plain(each['worker'])} loads anew: {plain(', '.join(each['environments'])) or 'it has no environments'}"
-        )
+    else:
+        for each in found:
+            environments = plain(", ".join(each["environments"])) or "it has no environments"
+            click.echo(f"{plain(each['worker'])} loads anew: {environments}")
+    if failed:
+        _tell_left(session, failed)
+
+
+async def _all_reloaded(client: Client, env: str | None, failed: dict[str, Problem]) -> list[Json]:
+    """One that fails is told of in the end: the others do not wait for it."""
+    found = []
+    for each in await client.workers():
+        if each["state"] == "lost" or each["role"] == "pull":
+            continue
+        try:
+            found.append(await client.reload(each["name"], env))
+        except Unreachable:
+            raise
+        except Problem as problem:
+            failed[each["name"]] = problem
+    return found
+
+
+def _tell_left(session: Session, failed: dict[str, Problem]) -> NoReturn:
+    for name, problem in failed.items():
+        if session.as_json:
+            session.tell(problem)
+        else:
+            say(f"quvatlh: {plain(name)} does not load anew: {plain(problem.detail or problem.code)}")
+    sys.exit(max(map(status, failed.values())))
 
 
 worker.add_command(drain)

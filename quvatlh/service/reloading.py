@@ -25,6 +25,9 @@ class Reloading:
         found = await self._reads.read(call, lambda db: queries.workers(db, name))
         if not found:
             raise Rejected("not_found", f"there is no worker named {name}")
+        if found[0].facts.role == "pull":
+            text = f"{name} is a pull worker: it has no environments, and whoever runs it loads its programs anew"
+            raise Rejected("conflict", text)
         try:
             answer = await self._asked(found[0].facts.facts.get("node_id"), asks.ReloadAsk(name, environment))
         except (LogError, asks.Unreadable) as error:

@@ -68,8 +68,8 @@ class StagePool(FakePool):
         `delete ID`, `when-waited ID ...`,
         or about
         the node: `later 5m`, `bulk-above N`, `stuck CODE`, `unstuck`, `tail-only`, `worker-there`, `log-begins N`,
-        `log-gap N N`; about workers: `worker NAME SLOTS TAG...`, `lost NAME`, `rates QUEUE JSON`, `place ID WORKER`;
-        about both: `why ID JSON`, `announce ID JSON`."""
+        `log-gap N N`; about workers: `worker NAME SLOTS TAG...`, `pulls NAME`, `refuses NAME`, `lost NAME`, `rates QUEUE JSON`,
+        `place ID WORKER`; about both: `why ID JSON`, `announce ID JSON`."""
         match words:
             case ["start", task_id]:
                 self._start(self.records[task_id])
@@ -119,6 +119,10 @@ class StagePool(FakePool):
                 self.queueing.rates[name] = json.loads(text)
             case ["worker", name, slots, *tags]:
                 self.crew[name] = worker(name, int(slots), *tags)
+            case ["pulls", name]:
+                self.crew[name] |= {"role": "pull", "adapters": ["pull"]}
+            case ["refuses", name]:
+                self.refusing.add(name)
             case ["lost", name]:
                 self.crew[name]["state"] = "lost"
             case ["place", task_id, name]:

@@ -40,6 +40,8 @@ class FakeMarket(Gate):
     def __init__(self) -> None:
         super().__init__()
         self.crew: dict[str, Json] = {"one": worker("one")}
+        self.refusing: set[str] = set()
+        """Workers that load nothing."""
         self.stored: dict[str, Json] = {}
         """Policies."""
         self.announced: list[Json] = []
@@ -90,7 +92,10 @@ class FakeMarket(Gate):
 
     async def reload_worker(self, call: Call, name: str, environment: str | None) -> Json:
         await self._enter(call)
-        known(self.crew, name, "worker")
+        if known(self.crew, name, "worker")["role"] == "pull":
+            raise Rejected("conflict", f"{name} is a pull worker")
+        if name in self.refusing:
+            raise Rejected("conflict", f"worker {name} does not load anything now")
         if environment not in {None, "default"}:
             raise Rejected("not_found", f"worker {name} has no environment {environment}")
         return {"worker": name, "environments": ["default"]}

@@ -9,6 +9,7 @@ import pytest
 
 from quvatlh.core import commands as c
 from quvatlh.core.model import QueueSettings, Rate
+from quvatlh.service.pool import Rejected
 from quvatlh.service.presence import PULL_SILENT_S
 from tests.service.bidding import POLICY
 from tests.service.pulling import PULL, claim, hand_over, ids, pass_time, pull_live, say
@@ -28,6 +29,14 @@ async def test_a_claim_takes_what_is_for_pull_workers_with_its_payload(tmp_path:
         assert (task["state"], task["result"]) == ("succeeded", {"ok": True})
         workers = await stand.pool.workers(asked())
         assert [(w["role"], w["adapters"]) for w in workers if w["name"] == "w"] == [("pull", ["pull"])]
+
+
+async def test_a_pull_worker_that_is_to_load_its_programs_anew_has_none_of_ours(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        assert await claim(stand, wait_ms=20) == []
+        with pytest.raises(Rejected, match="w is a pull worker: it has no environments") as caught:
+            await stand.pool.reload_worker(asked(), "w", None)
+        assert caught.value.code == "conflict"
 
 
 async def test_a_claim_waits_for_work_and_ends_empty_when_there_is_none(tmp_path: Path) -> None:
