@@ -42,6 +42,8 @@ class _Reader:
         self._session = session
         self._task_id = task_id
         self._streams = streams
+        self._is_cut = False
+        """What stands on stderr does not end with its line."""
 
     async def once(self, client: Client, action: str | None, *, follow: bool = False) -> None:
         if action is None:
@@ -83,13 +85,16 @@ class _Reader:
     async def _copy(self, client: Client, stream: Stream, action: str | None, *, follow: bool) -> Log:
         log = client.log(self._task_id, stream, action=action, follow=follow)
         to = (sys.stdout if stream == "stdout" else sys.stderr).buffer
-        told, cut = 0, ""
+        told = 0
         async for chunk in log:
             for begin, end in log.gaps[told:]:  # told where it is, which is seen where both streams go to one place
                 what = count(end - begin, "byte")
+                cut = "\n" if self._is_cut else ""
                 say(f"{cut}quvatlh: {what} in the middle of {stream} are not kept (at most {KEPT} of a stream are)")
+                self._is_cut = False
             told = len(log.gaps)
-            cut = "\n" if stream == "stderr" and not chunk.endswith(b"\n") else ""
+            if stream == "stderr":
+                self._is_cut = not chunk.endswith(b"\n")
             to.write(chunk)
             to.flush()
         return log
