@@ -61,7 +61,7 @@ def _key_limit(wanted: Wanted) -> str:
 
 def _raised(wanted: Wanted, option: str, limit: int | None) -> str:
     raised = f"quvatlh queue set {wanted.queue} --{option} {(limit or 0) + 1}"
-    return f"wait until one of them ends, or raise the limit: {raised}"
+    return f"wait until one of them ends, or raise the limit: {raised}" if limit else f"raise the limit: {raised}"
 
 
 def _head(wanted: Wanted) -> str:

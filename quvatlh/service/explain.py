@@ -208,7 +208,7 @@ def _waits(facts: ExplainFacts) -> bool:
 
 
 def _is_foretold(facts: ExplainFacts) -> bool:
-    return FORETOLD.issuperset(facts.held_by)
+    return FORETOLD.issuperset(facts.held_by) and facts.queue.settings.limit != 0
 
 
 def _able(said: Sequence[Said], small: Collection[str]) -> set[str]:
@@ -309,6 +309,8 @@ def _placed(said: Sequence[Said], small: Collection[str]) -> str:
 
 def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -> str:
     row = facts.task.row
+    if reason == "queue_limit" and facts.queue.settings.limit == 0:
+        return f"the limit of queue {facts.queue.name} is 0: nothing of it starts until that is raised"
     if reason in TEXTS:
         holders = ", ".join(facts.holders[:NAMED_MAX])
         more = len(facts.holders) - NAMED_MAX

@@ -324,6 +324,16 @@ async def expected(stand: Stand, task: str) -> int | None:
     return None if told["eta"] is None else told["eta"]["at_ms"] - now
 
 
+async def test_a_queue_of_limit_0_lets_nothing_start_and_says_what_would(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit=0)
+        told = await why(stand, await stand.add(queue="q"))
+        assert (told["reason"], told["holders"], told["eta"]) == ("queue_limit", [], None)
+        assert told["text"] == "the limit of queue q is 0: nothing of it starts until that is raised"
+        assert told["change"] == "raise the limit: quvatlh queue set q --limit 1"
+
+
 async def test_a_queue_that_is_full_goes_on_as_it_does(tmp_path: Path) -> None:
     async with one(tmp_path, slots=8) as stand:
         await stand.working()
