@@ -120,7 +120,7 @@ def _rules(task: Json) -> Iterator[tuple[str, str]]:
 
 def _payload(task: Json) -> Iterator[tuple[str, str]]:
     if "payload_base64" in task:
-        yield "payload", f"{count(len(task['payload_base64']) * 3 // 4, 'byte')}"
+        yield "payload", f"{count(len(b64decode(task['payload_base64'])), 'byte')}"
     elif task.get("payload") is not None:
         yield "payload", value_words(task["payload"])
 
@@ -139,10 +139,11 @@ def _times(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
 def _outcome(task: Json) -> Iterator[tuple[str, str]]:
     most = (task.get("retry") or {}).get("attempts")
     if task.get("attempts") or most not in {None, ATTEMPTS_DEFAULT}:
-        yield "attempts", _attempts_words(task.get("attempts", 0), None if task.get("kind") == "service" else most)
+        yield "attempts", _attempts_words(task, most)
     progress = (task.get("actions") or [{}])[-1].get("progress")
     if progress:
-        yield "progress", plain(f"{progress.get('percent') or 0:g} % {progress.get('text') or ''}").strip()
+        percent, text = progress.get("percent"), progress.get("text") or ""
+        yield "progress", plain(text if percent is None else f"{percent:g} % {text}".strip())
     error = task.get("error")
     if error:
         yield "error", click.style(plain(error.get("text") or error.get("code")), fg="red")
@@ -154,9 +155,13 @@ def _outcome(task: Json) -> Iterator[tuple[str, str]]:
         yield "result", f"{len(b64decode(task['result_base64']))} bytes"
 
 
-def _attempts_words(made: int, most: int | None) -> str:
-    """Lost ones, and those before a `retry`, are among those made; the most is of neither."""
-    if most is None:
+def _attempts_words(task: Json, most: int | None) -> str:
+    """Lost ones, and those before a `retry`, are among those made; the most is of neither. What may be begun once alone is not
+    tried again, whatever its rule says."""
+    made = task.get("attempts", 0)
+    if task.get("delivery") == "at-most-once":
+        return f"{made}, never retried by itself"
+    if most is None or task.get("kind") == "service":
         return f"{made}"
     return f"{made} of {most}" if made <= most else f"{made}, with those lost or before a retry; {most} allowed"
 

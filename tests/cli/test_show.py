@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -19,3 +20,22 @@ from quvatlh.cli.show import pairs
 def test_attempts_are_never_more_than_what_they_are_said_to_be_of(attempts: int, kind: str, words: str) -> None:
     task: dict[str, Any] = {"id": "t", "state": "failed", "kind": kind, "attempts": attempts, "retry": {"attempts": 2}}
     assert dict(pairs(task, 0))["attempts"] == words
+
+
+def test_what_may_be_begun_once_alone_is_not_said_to_have_attempts_left() -> None:
+    task: dict[str, Any] = {"id": "t", "state": "failed", "attempts": 1, "retry": {"attempts": 25}}
+    assert dict(pairs(task | {"delivery": "at-most-once"}, 0))["attempts"] == "1, never retried by itself"
+
+
+@pytest.mark.parametrize("size", range(7))
+def test_bytes_of_a_payload_are_counted_without_what_pads_them(size: int) -> None:
+    task = {"id": "t", "state": "pending", "payload_base64": b64encode(bytes(size)).decode()}
+    assert dict(pairs(task, 0))["payload"] == f"{size} byte{'' if size == 1 else 's'}"
+
+
+@pytest.mark.parametrize(
+    ("percent", "text", "words"), [(None, "reading", "reading"), (0, "", "0 %"), (12.5, "reading", "12.5 % reading")]
+)
+def test_progress_without_a_percentage_has_none(percent: float | None, text: str, words: str) -> None:
+    task = {"id": "t", "state": "running", "actions": [{"progress": {"percent": percent, "text": text}}]}
+    assert dict(pairs(task, 0))["progress"] == words
