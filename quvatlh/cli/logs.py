@@ -1,15 +1,16 @@
-"""`quvatlh logs`: what a task wrote, stdout to stdout and stderr to stderr, byte for byte."""
+"""`quvatlh logs`: what a task wrote, stdout to stdout and stderr to stderr, byte for byte; or both as JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import click
 
-from quvatlh.cli.printing import count, say
+from quvatlh.cli.printing import count, print_json, say
 from quvatlh.cli.session import Session, speaks_http
 from quvatlh.cli.waiting import FINISHED
 from quvatlh.client import Client, Log
@@ -18,6 +19,8 @@ Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 KEPT = "16 MiB"
 """Of a stream, the first half and what came last: runner/settings.py."""
+LINE_BYTES_MAX = 64 * 1024
+"""Of one value: a longer line is in several."""
 Json = dict[str, Any]
 
 
@@ -28,7 +31,7 @@ Json = dict[str, Any]
 @click.option("--action", metavar="ID", help="Of this run. [default: the last]")
 @speaks_http
 def logs(session: Session, task_id: str, *, follow: bool, stream: str | None, action: str | None) -> None:
-    """Print what a task wrote: its stdout to stdout, its stderr to stderr."""
+    """Print what a task wrote: its stdout to stdout, its stderr to stderr. With --json both to stdout, line by line."""
     wanted = STREAMS if stream is None else (cast("Stream", stream),)
     reader = _Reader(session, task_id, wanted)
     if follow and action is None:
@@ -84,6 +87,9 @@ class _Reader:
 
     async def _copy(self, client: Client, stream: Stream, action: str | None, *, follow: bool) -> Log:
         log = client.log(self._task_id, stream, action=action, follow=follow)
+        if self._session.as_json:
+            await _print_lines(log, stream)
+            return log
         to = (sys.stdout if stream == "stdout" else sys.stderr).buffer
         told = 0
         async for chunk in log:
@@ -98,6 +104,38 @@ class _Reader:
             to.write(chunk)
             to.flush()
         return log
+
+
+async def _print_lines(log: Log, stream: Stream) -> None:
+    """Line by line as JSON, with the offset of each in all that was written; what is no text as base64. A gap is a value, too."""
+    rest, told, at = b"", 0, 0
+
+    def put(data: bytes) -> None:
+        nonlocal at
+        try:
+            value = {"text": data.decode()}
+        except UnicodeDecodeError:
+            value = {"base64": b64encode(data).decode()}
+        print_json({"action": log.action, "stream": stream, "offset": at, **value})
+        at += len(data)
+
+    async for chunk in log:
+        at = at or log.begins
+        for begin, end in log.gaps[told:]:
+            if rest:
+                put(rest)
+            print_json({"action": log.action, "stream": stream, "offset": begin, "not_kept_bytes": end - begin})
+            rest, at = b"", end
+        told = len(log.gaps)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            put(line + b"\n")
+        while len(rest) > LINE_BYTES_MAX:
+            put(rest[:LINE_BYTES_MAX])
+            rest = rest[LINE_BYTES_MAX:]
+        sys.stdout.flush()
+    if rest:
+        put(rest)
 
 
 def _last(task: Json) -> str | None:

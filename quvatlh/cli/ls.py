@@ -72,7 +72,10 @@ _FILTERS = (
 )
 @click.option("--failed", is_flag=True, help="Those that failed, the last first, and why.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=LIMIT, metavar="INT", help=f"At most so many. [default: {LIMIT}]"
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="INT",
+    help=f"At most so many; of counts the largest. [default: {LIMIT}; of counts all]",
 )
 @click.option("--all", "is_all", is_flag=True, help="Every one of them, however many.")
 @click.option("--group-by", type=click.Choice(GROUPS), metavar="FIELD", help=f"Count by {', '.join(GROUPS)}.")
@@ -81,7 +84,7 @@ def ls(
     session: Session,
     *,
     sort: str | None,
-    limit: int,
+    limit: int | None,
     is_all: bool,
     group_by: str | None,
     failed: bool,
@@ -95,12 +98,13 @@ def ls(
         query["state"] = FAILED
     sort = sort or ("-finished_at" if failed else "-created_at")
     if group_by is not None:
-        _print_groups(session, session.run(lambda client: client.tasks(**query, group_by=group_by)), group_by)
+        answer = session.run(lambda client: client.tasks(**query, group_by=group_by))
+        _print_groups(session, answer, group_by, None if is_all else limit)
         return
     listing = _Failures(session) if failed else _Listing(session)
 
     async def work(client: Client) -> None:
-        left: int | None = None if is_all else limit
+        left: int | None = None if is_all else limit or LIMIT
         cursor: str | None = None
         while True:
             page = await client.tasks(**query, sort=sort, limit=min(left or PAGE, PAGE), cursor=cursor)
@@ -214,8 +218,11 @@ _EXTRA: dict[str, Callable[[Json], str]] = {"QUEUE": _queue, "WORKER": _worker, 
 """Columns that stand only where a task has something there."""
 
 
-def _print_groups(session: Session, answer: Json, by: str) -> None:
-    groups = answer["groups"]
+def _print_groups(session: Session, answer: Json, by: str, limit: int | None) -> None:
+    groups, hidden = answer["groups"], 0
+    if limit is not None and limit < len(groups):
+        groups = sorted(groups, key=lambda group: -group["count"])
+        groups, hidden = groups[:limit], len(groups) - limit
     if session.as_json:
         for group in groups:
             print_json(group)
@@ -223,6 +230,7 @@ def _print_groups(session: Session, answer: Json, by: str) -> None:
         Table(["COUNT", by.upper()], session.around.columns).print(
             [[f"{group['count']:,}", "-" if group["value"] is None else group["value"]] for group in groups]
         )
-        session.hint(count(sum(group["count"] for group in groups), "task"))
+        shown = count(sum(group["count"] for group in groups), "task")
+        session.hint(f"{shown}; {hidden:,} more not shown" if hidden else shown)
     else:
         session.hint(NOTHING)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +68,22 @@ def test_a_reader_that_has_enough_is_no_failure_worth_a_word(stage: Stage) -> No
         process.stdout.close()
         assert process.stderr.read() == b""
         process.wait(timeout=30)
+
+
+def test_a_log_as_json_is_all_that_was_written_whatever_it_is(stage: Stage) -> None:
+    written = b"one\n\n\xff\n" + b"x" * 150_000 + "\nä".encode()
+    stage.call(lambda: stage.pool._add([{"id": "t", "spec": {"work": {"command": ["true"]}}}]))  # type: ignore[arg-type]
+    stage.call(lambda: stage.pool.write_output("t", written))
+    stage.call(lambda: stage.pool.finish("t"))
+    with started(stage, "logs", "t", "--json") as process:
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (ExitStatus.DONE, b"")
+    read = b""
+    for line in out.splitlines():
+        value = json.loads(line)
+        assert (value["action"], value["stream"], value["offset"]) == ("a1", "stdout", len(read))
+        read += value["text"].encode() if "text" in value else b64decode(value["base64"])
+    assert read == written
 
 
 def test_a_shell_completes_commands_and_values(stage: Stage) -> None:
