@@ -99,7 +99,7 @@ def put(session: Session, name: str, file: str) -> None:
 @_NAME
 @speaks_http
 def delete(session: Session, name: str) -> None:
-    """Delete a policy that no unfinished task names."""
+    """Delete a policy that no listed task and no schedule names."""
 
     async def work(client: Client) -> None:
         async with hinting(client, "policies", name):

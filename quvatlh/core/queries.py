@@ -402,6 +402,16 @@ def policies(db: sqlite3.Connection, name: str | None = None) -> list[PolicyView
     return [PolicyView(*row) for row in db.execute(sql, (name,))]
 
 
+def names_policy(db: sqlite3.Connection, name: str) -> tuple[str, str] | None:
+    """Id and state of a task in the table that does, as policy or announce. A scan that ends with the first."""
+    sql = (
+        "SELECT id, state FROM task WHERE shape IN "
+        "(SELECT id FROM shape WHERE body ->> '$.policy.name' = ?1 OR body ->> '$.announce' = ?1) LIMIT 1"
+    )
+    found: tuple[str, str] | None = db.execute(sql, (name,)).fetchone()
+    return found
+
+
 def tokens(db: sqlite3.Connection) -> Iterator[TokenView]:
     for name, hash_, scope, at in db.execute("SELECT name, hash, scope, at FROM token ORDER BY name"):
         yield TokenView(name, hash_, msgspec.json.decode(scope, type=TokenScope), at)

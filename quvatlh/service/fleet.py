@@ -111,7 +111,17 @@ class Fleet:
         return made
 
     async def delete_policy(self, call: Call, name: str) -> None:
-        await self._writes.write(call, asks.Do(c.DeletePolicy(name)))
+        try:
+            await self._writes.write(call, asks.Do(c.DeletePolicy(name)))
+        except Rejected as error:
+            found = None
+            if error.code == "not_empty":
+                found = await self._reads.read(call, lambda db: queries.names_policy(db, name))
+            if found is None:
+                raise
+            which, state = found
+            text = f"{error.detail}, as {which} does, which is {state}; what has finished counts until it is purged"
+            raise Rejected(error.code, text) from error
 
 
 def _narrowed(call: Call, wanted: OwnedFilter) -> OwnedFilter:

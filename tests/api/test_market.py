@@ -114,8 +114,10 @@ async def test_a_policy_is_stored_by_version_as_lua_or_json_and_tested(node: Nod
         (again,) = (await client.ask("POST", "/v1/policies/test", asked)).json["items"]
         assert (again["worker"], again["state"]["at_ms"]) == ("gone", 7)
     held = await client.ask("DELETE", "/v1/policies/p")
-    assert (held.status, held.code) == (409, "conflict")
+    assert (held.status, held.code) == (409, "not_empty")
     await client.ask("POST", "/v1/tasks/delete", {"ids": ["a"]})
+    assert (await client.ask("DELETE", "/v1/policies/p")).code == "not_empty"  # it is listed yet
+    await client.ask("POST", "/v1/queues/default/purge", {"states": ["deleted"]})
     assert (await client.ask("DELETE", "/v1/policies/p")).json == {"name": "p"}
 
 

@@ -72,7 +72,7 @@ def test_a_reader_that_has_enough_is_no_failure_worth_a_word(stage: Stage) -> No
 
 def test_a_log_as_json_is_all_that_was_written_whatever_it_is(stage: Stage) -> None:
     written = b"one\n\n\xff\n" + b"x" * 150_000 + "\nä".encode()
-    stage.call(lambda: stage.pool._add([{"id": "t", "spec": {"work": {"command": ["true"]}}}]))  # type: ignore[arg-type]
+    stage.call(lambda: stage.pool._add([{"id": "t", "spec": {"work": {"command": ["true"]}}}]))
     stage.call(lambda: stage.pool.write_output("t", written))
     stage.call(lambda: stage.pool.finish("t"))
     with started(stage, "logs", "t", "--json") as process:

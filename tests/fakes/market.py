@@ -143,8 +143,8 @@ class FakeMarket(Gate):
         await self._enter(call)
         known(self.stored, name, "policy")
         for record in self.records.values():
-            if (record["spec"].get("policy") or {}).get("name") == name and record["state"] not in FINISHED:
-                raise Rejected("conflict", f"task {record['id']} names it")
+            if (record["spec"].get("policy") or {}).get("name") == name:
+                raise Rejected("not_empty", f"tasks name policy {name}, as {record['id']} does")
         del self.stored[name]
 
     async def test_policy(

@@ -130,6 +130,19 @@ async def test_live_actions_out_of_scope_are_neither_listed_nor_counted(tmp_path
         assert (await stand.pool.owned(asked(), OwnedFilter(), 4, None)).total == 2
 
 
+async def test_who_holds_a_policy_that_is_to_go_is_named_and_what_has_finished_holds_it_too(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        await stand.pool.put_policy(asked(), "p", GOOD)
+        task = await stand.add(announce={"name": "p"})
+        for state in ("pending", "deleted"):
+            with pytest.raises(
+                Rejected, match=f"tasks name policy p, as {task} does, which is {state}; what has"
+            ) as no:
+                await stand.pool.delete_policy(asked(), "p")
+            assert no.value.code == "not_empty"
+            await stand.node.door.propose(c.Delete((task,)), 1.0)
+
+
 async def test_policies_are_stored_by_name_and_version(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         compiled(stand)
