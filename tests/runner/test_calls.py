@@ -391,6 +391,23 @@ async def test_what_a_call_leaves_running_ends_with_it(calls: Calls) -> None:
     await healthy(calls)
 
 
+@pytest.mark.parametrize("then", ["returns", "raises"])
+@pytest.mark.parametrize("job", ["jobs:forks", "jobs:async_forks"])
+async def test_what_a_call_forks_does_not_answer_for_it(calls: Calls, job: str, then: str) -> None:
+    for _ in range(2):
+        assert await calls.value(job, then) == "original"
+    end = await calls.run("jobs:forks", then)
+    assert ("ValueError: in the copy" in end.stderr_tail) is (then == "raises")
+    await healthy(calls)
+
+
+async def test_what_a_call_forks_is_no_part_of_the_protocol(calls: Calls) -> None:
+    end = await calls.run("jobs:forks_and_speaks")
+    assert (end.result, end.stderr_tail) == (b"-15", "noted by the copy\n")
+    assert [each.text for each in calls.progress] == ["told"]
+    await healthy(calls)
+
+
 async def test_a_call_that_writes_into_every_descriptor_fails_alone(calls: Calls) -> None:
     end = await calls.run("jobs:babble")
     assert code(end) == "protocol"

@@ -71,6 +71,8 @@ class Child:
         self._idle: asyncio.Future[None] | None = None
         self._feeding = self._nudged = False
         self._lock = threading.Lock()
+        self._is_copy = False
+        """Of the child that was made, by a task's fork: it has no part in the protocol."""
         signal.signal(signal.SIGTERM, self._signalled)
 
     def serve(self) -> None:
@@ -85,9 +87,19 @@ class Child:
             self._ring()
             self._feed(wait=True)
 
+    def copied(self) -> None:
+        """In what a task has forked: two that answer for one call, or take the next ones, would be taken for each other."""
+        self._is_copy = True
+        self._pending.clear()
+        self._recalled.clear()
+        if signal.getsignal(signal.SIGTERM) == self._signalled:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
     # --- what comes ---
 
     def _feed(self, *, wait: bool) -> None:
+        if self._is_copy:
+            return
         self._feeding = True
         try:
             if wait or self._readable.poll(0):
@@ -133,6 +145,8 @@ class Child:
 
     def _signalled(self, _number: int, _frame: Any) -> None:
         """There is news, and whatever runs may not look for it by itself."""
+        if self._is_copy:
+            os._exit(128 + signal.SIGTERM)
         if self._feeding:
             self._nudged = True
         else:
@@ -192,6 +206,8 @@ class Child:
         return found
 
     def _returned(self, context: Any, value: Any) -> None:
+        if self._is_copy:
+            self._fall(0)
         try:
             name, text = formed(value)
         except task.Unfit as unfit:
@@ -206,6 +222,9 @@ class Child:
         return self._after(leaving)
 
     def _failed(self, context: Any, error: BaseException) -> None:
+        if self._is_copy:
+            self._print_trace(context, described(error, context).get("trace", ""))
+            self._fall(1)
         said = {"type": "error", "id": context.action, "began": int(context.began * 1000)}
         if hasattr(context, "shared"):
             said["shared"] = True
@@ -218,6 +237,14 @@ class Child:
         said["drained"] = time.monotonic_ns()
         self.say(said)
         self._after(leaving)
+
+    @staticmethod
+    def _fall(status: int) -> None:
+        """The end of a copy that comes out of its task, as it would come out of its program: what it has written is said."""
+        for file in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):
+                file.flush()
+        os._exit(status)
 
     def _print_trace(self, context: Any, trace: str) -> None:
         if hasattr(context, "shared"):
@@ -306,6 +333,8 @@ class Child:
             self._idle.set_result(None)
 
     def _more(self) -> None:
+        if self._is_copy:
+            self._fall(1)
         self._feed(wait=False)
         self._next()
 
@@ -340,10 +369,16 @@ class Child:
             self._ring()
 
     def say_now(self, message: dict[str, Any]) -> None:
-        self.say(message)
-        self._ring()
+        if not self._is_copy:
+            self.say(message)
+            self._ring()
+        elif message["type"] == "output":
+            with contextlib.suppress(OSError):
+                os.write(2 if message["stream"] == "stderr" else 1, message["text"].encode("utf-8", "replace"))
 
     def _write(self, data: bytes) -> None:
+        if self._is_copy:
+            return
         with self._lock:
             self._push(data)
 
@@ -384,4 +419,6 @@ class Child:
 
 
 def run_child(files: dict[str, int], _message: dict[str, Any]) -> None:
-    Child(files).serve()
+    child = Child(files)
+    os.register_at_fork(after_in_child=child.copied)
+    child.serve()

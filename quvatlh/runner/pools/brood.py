@@ -88,7 +88,7 @@ class Brood:
         """One more call. Neither a worn child nor one of an old server does, however long the line: it ends once it has
         done what it has."""
         most = self.environment.recycle_tasks
-        is_worn = child.is_grown or (most is not None and child.done + len(child.given) >= most)
+        is_worn = child.is_grown or child.is_doubtful or (most is not None and child.done + len(child.given) >= most)
         return child.nursery is self._nursery and not is_worn and not child.is_leaving
 
     def own_of(self, run: CallRun) -> Child | None:

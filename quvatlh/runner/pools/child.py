@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -24,6 +25,8 @@ PIPE_BYTES: Final = 1024 * 1024
 """Asked for; a user who has many such pipes gets smaller ones."""
 PIPE_READS_MAX: Final = 4
 """Of one look: a flood takes turns with everything else."""
+ANSWERED_MAX: Final = 64
+"""An answer too many comes soon after the first, if at all."""
 GRACE_S: Final = 5.0
 """For a process that was asked to end and has nothing to do."""
 
@@ -52,6 +55,10 @@ class Child:
         """It has closed its side of the protocol: its end is near."""
         self.given: dict[str, CallRun] = {}
         """By action, in the order of their turn."""
+        self.answered: deque[str] = deque(maxlen=ANSWERED_MAX)
+        """Calls that it has answered lately."""
+        self.is_doubtful = False
+        """It has answered one of them again: it does what it has, and nothing more."""
         self.done = 0
         self.is_grown = False
         """Beyond the memory that it may have."""

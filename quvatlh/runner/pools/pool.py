@@ -284,6 +284,8 @@ class Pool:
             self._is_ready(child, said)
         elif kind == "refused":
             child.refusal = said.text
+        elif kind in {"result", "error"} and said.id in child.answered:
+            self._repeats(child)
         elif kind == "garbage" or (kind in {"result", "error"} and said.id):
             self._babbles(child, said.text or f"answered what it was not asked: {said.id[:80]!r}")
 
@@ -308,6 +310,12 @@ class Pool:
         except lines.Garbage as error:
             self._babbles(child, str(error))
 
+    def _repeats(self, child: Child) -> None:
+        """An answer too many, of a call that has its end. Whose turn it is now has no part in that."""
+        child.is_doubtful = True
+        if not child.given:
+            self.brood.rested(child)
+
     def _babbles(self, child: Child, text: str) -> None:
         """Nobody knows what it will say next. The fault is with whose turn it is."""
         if not child.killed:
@@ -322,6 +330,7 @@ class Pool:
         if not child.is_python:  # it was written before the answer was, and nobody else reads it
             self._wrote_beside(run, child.wrote())
         error, result = ending.outcome(said, run)
+        child.answered.append(said.id)
         self.brood.answered(child)
         if said.ms is not None:
             self.paces.ran(run.target, said.ms, shared=said.shared)

@@ -8,6 +8,9 @@ import sys
 import time
 from typing import Any
 
+LAST = [""]
+"""The call before."""
+
 
 def say(message: Any) -> None:
     sys.stdout.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
@@ -35,6 +38,9 @@ def answer(call: str, name: str) -> None:  # noqa: C901, PLR0912 - one way to fa
     elif call == "twice":
         say({"type": "result", "id": name})
         say({"type": "result", "id": name})
+    elif call == "again":
+        say({"type": "result", "id": LAST[0]})
+        say({"type": "result", "id": name, "value": os.getpid()})
     elif call == "silent":
         time.sleep(1000)
     elif call == "newer":
@@ -65,6 +71,7 @@ def main() -> None:
         message = json.loads(line)
         if message["type"] == "run":
             answer(message["call"], message["id"])
+            LAST[0] = message["id"]
         elif "id" not in message:
             return
 

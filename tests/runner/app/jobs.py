@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -282,3 +283,35 @@ def marks(path: str) -> NoReturn:
         with open(path, "a") as file:
             file.write("beat\n")
         time.sleep(0.01)
+
+
+def forks(then: str) -> str:
+    """The copy falls out of the task, before the task itself does."""
+    pid = os.fork()
+    if pid == 0:
+        if then == "raises":
+            raise ValueError("in the copy")
+        return "copy"
+    os.waitpid(pid, 0)
+    return "original"
+
+
+async def async_forks(then: str) -> str:
+    await asyncio.sleep(0)
+    return forks(then)
+
+
+def forks_and_speaks() -> int:
+    """What a copy may do, and how it ends by what it is sent."""
+    heard, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        current().progress(50, "not told")
+        current().log("noted by the copy")
+        os.write(told, b"x")
+        while not current().cancelled:
+            time.sleep(0.01)
+    os.read(heard, 1)
+    current().progress(1, "told")
+    os.kill(pid, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
