@@ -102,6 +102,13 @@ class Calls:
     async def told(self) -> None:
         """Somebody has said something of itself."""
         await asyncio.wait_for(self._told.wait(), WAIT_S)
+        self._told.clear()
+
+    @staticmethod
+    async def turn() -> None:
+        """What was started is with its child, where that has room."""
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     def finished(self, event: ActionFinished) -> None:
         self.order.append(event.action_id)

@@ -27,7 +27,7 @@ from typing import Any
 
 from quvatlh import task
 
-from .functions import described, formed, has_children, resolved, tell_environment
+from .functions import described, formed, has_children, has_living_children, resolved, tell_environment
 from .streams import Stream
 
 VERSION = 1
@@ -260,7 +260,9 @@ class Child:
             for stream, rest in shared.items():
                 if rest:
                     context.tell(stream, rest)
-            return ""
+            # Whose a process is cannot be told as long as others share this one.
+            is_last = len(self._sharing) <= 1
+            return ',"leaving":true' if is_last and has_living_children() else ""
         for file in (sys.stdout, sys.stderr):
             if getattr(file, "is_used", True):
                 with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -45,6 +45,8 @@ class Child:
         self.is_ready = False
         self.is_leaving = False
         """It takes nothing more: it was asked to end, or said so, or is being killed."""
+        self.has_left = False
+        """Its last answer was of a call that has left processes behind: it ends now, and nothing else in its hands has begun."""
         self.is_shared = False
         """What it runs now is async: it may have more of it."""
         self.kill_at_s: float | None = None

@@ -320,7 +320,7 @@ class Pool:
         """Nobody knows what it will say next. The fault is with whose turn it is."""
         if not child.killed:
             child.refusal = "" if child.is_ready else text
-            if child.head is not None:
+            if child.head is not None and not child.has_left:
                 child.head.outcome = RunError("protocol", text), None
             child.kill()
 
@@ -336,7 +336,7 @@ class Pool:
             self.paces.ran(run.target, said.ms, shared=said.shared)
             child.is_shared = said.shared if len(child.given) == 1 else child.is_shared
         if said.leaving:
-            child.is_leaving = True
+            child.is_leaving = child.has_left = True
             run.outcome = error, result
             return
         del child.given[said.id]
@@ -383,12 +383,17 @@ class Pool:
         child.flush()
         child.nudge()
 
-    def _settle(self, child: Child, given: list[CallRun], status: int | None) -> None:
-        """What a child that is no more had in its hands."""
+    @staticmethod
+    def _begun(child: Child, given: list[CallRun], status: int | None) -> list[CallRun]:
+        if child.has_left:
+            return [run for run in given if run.outcome is not None]
         begun = given if child.is_shared else given[:1]
         by_itself = child.is_leaving and not child.killed and status is not None
-        if by_itself and not any(run.outcome or run.wish for run in begun):
-            begun = []
+        return [] if by_itself and not any(run.outcome or run.wish for run in begun) else begun
+
+    def _settle(self, child: Child, given: list[CallRun], status: int | None) -> None:
+        """What a child that is no more had in its hands."""
+        begun = self._begun(child, given, status)
         together = len(begun) > 1
         for run in begun:
             if run.outcome is not None:
@@ -401,8 +406,8 @@ class Pool:
                 self._end(run, ending.beside(status, killed=child.killed))
             else:
                 self._end(run, ending.crash(status), status=status)
-        for run in reversed(given[len(begun) :]):
-            run.child = None
+        for run in reversed([each for each in given if each not in begun]):
+            run.child, run.began_s = None, None
             if run.wish is not None:
                 self._end(run, run.wish)
             elif run.has_slot:

@@ -315,3 +315,28 @@ def forks_and_speaks() -> int:
     current().progress(1, "told")
     os.kill(pid, signal.SIGTERM)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+async def starts(path: str, then: str) -> int:
+    """A process that outlives the call, unless it is waited for."""
+    process = await asyncio.create_subprocess_exec("sleep", "1000")
+    with open(f"{path}.new", "w") as file:
+        file.write(str(process.pid))
+    os.rename(f"{path}.new", path)
+    current().progress(0, "begun")
+    if then == "waits":
+        await process.wait()
+    elif then == "ends it":
+        process.terminate()
+        await process.wait()
+    elif then == "fails":
+        raise ValueError("no good")
+    return process.pid
+
+
+async def leaves_late(path: str) -> int:
+    """A process, once there is that file; nobody else in this process goes on before."""
+    process = await asyncio.create_subprocess_exec("sleep", "1000")
+    current().progress(0, "begun")
+    waits(path)
+    return process.pid
