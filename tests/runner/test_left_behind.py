@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 
 import pytest
@@ -64,3 +65,17 @@ def test_nobody_waits_for_an_environment_that_was_put_out_of_sight(proc: tuple[d
     files |= {"/proc/1/environ": 9 * [b""], "/proc/1/stat": [stat()]}
     assert not belongs(1, LEADER)
     assert len(files["/proc/1/environ"]) > 1, "it was looked at again and again"
+
+
+def test_who_is_left_by_one_that_ends_just_then_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [[LEADER, 8], [LEADER, 9], [LEADER, 9]]
+    killed: list[int] = []
+    monkeypatch.setattr(server, "own_children", lambda: looks.pop(0))
+    monkeypatch.setattr(server, "belongs", lambda pid, _leader, _mark: pid == 9)  # 8 has ended, and 9 was its child
+    monkeypatch.setattr(server, "kill", killed.append)
+    monkeypatch.setattr(server, "reap", lambda _pid: None)
+    monkeypatch.setattr(os, "killpg", lambda _group, _number: None)
+    asked = server.Server.__new__(server.Server)
+    asked.children = {LEADER: 1}
+    assert asked.left_by(LEADER)
+    assert killed == [9]

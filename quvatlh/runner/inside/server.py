@@ -192,11 +192,15 @@ class Server:
             os.killpg(leader, signal.SIGKILL)
         mark = f"{MARK}={os.getpid()}.{self.children[leader]}"
         found = False
-        for pid in own_children():
-            if pid not in self.children and belongs(pid, leader, mark.encode()):
-                found = True
-                kill(pid)
-                reap(pid)
+        seen = set(self.children)
+        # Who ends between two looks has left its own children to us meanwhile.
+        while new := set(own_children()) - seen:
+            seen |= new
+            for pid in new:
+                if belongs(pid, leader, mark.encode()):
+                    found = True
+                    kill(pid)
+                    reap(pid)
         return found
 
 
