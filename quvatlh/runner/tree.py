@@ -21,7 +21,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _READ_BYTES = 65_536
 _DEATH_WAIT_S = 5.0
 """For each survivor after KILL; longer only in uninterruptible sleep."""
-_STAT_STATE, _STAT_PGRP, _STAT_SESSION, _STAT_FLAGS, _STAT_ENV_START, _STAT_ENV_END = 0, 2, 3, 6, 47, 48
+_STAT_STATE, _STAT_PGRP, _STAT_SESSION, _STAT_FLAGS, _STAT_BORN, _STAT_ENV_START, _STAT_ENV_END = 0, 2, 3, 6, 19, 47, 48
 """Fields of /proc/PID/stat after the name."""
 _PF_EXITING = 0x4
 _EXEC_WAIT_S = 0.5
@@ -71,6 +71,19 @@ def has_in_environment(pid: int, entry: bytes) -> bool:
             return True
     fields = _stat(pid)
     return fields is not None and bool(int(fields[_STAT_FLAGS]) & _PF_EXITING)
+
+
+def session_of(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None else int(fields[_STAT_SESSION])
+
+
+def born(pid: int) -> bytes | None:
+    """When, in the kernel's own measure; None where it has ended, or is on its way."""
+    fields = _stat(pid)
+    if fields is None or fields[_STAT_STATE] in b"ZX" or int(fields[_STAT_FLAGS]) & _PF_EXITING:
+        return None
+    return fields[_STAT_BORN]
 
 
 def signal_tree(leader: int, orphans: Collection[int], number: int) -> None:
@@ -134,10 +147,10 @@ def _descendants(roots: Collection[int]) -> Iterator[int]:
             continue
         seen.add(pid)
         yield pid
-        waiting += _children_of(pid)
+        waiting += children_of(pid)
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"/proc/{pid}/task"):

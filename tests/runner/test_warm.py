@@ -13,6 +13,7 @@ import pytest
 from quvatlh.config.environments import Environment
 from quvatlh.core.work import Work
 from quvatlh.ports import ActionFinished
+from tests.runner.bed import is_alive
 from tests.runner.calls import APP, Calls, code, text
 
 WARM = Path(__file__).parents[2] / "deploy" / "warm"
@@ -33,6 +34,8 @@ CALLS = {
         "Tidy",
         "Spin",
         "Shapeless",
+        "Starts",
+        "Finishes",
         "Tools.pid",
     ),
     "node": (
@@ -47,6 +50,8 @@ CALLS = {
         "tidy",
         "spin",
         "shapeless",
+        "starts",
+        "finishes",
         "pid",
     ),
 }
@@ -136,8 +141,39 @@ async def test_whatever_a_job_does_the_next_one_runs(language: Language) -> None
     assert (await language.run("add", 1, 2)).result == b"3"
 
 
-async def hostile(calls: Calls, call: str, **given: Any) -> ActionFinished:
-    return await calls.run(call, adapter="warm", environment="hostile", **given)
+@pytest.mark.parametrize("how", ["leaves it", "hides", "fails", "waits"])
+async def test_what_a_job_leaves_running_ends_with_it(language: Language, tmp_path: Path, how: str) -> None:
+    before = await language.run("pid")
+    path = tmp_path / "pid"
+    name = language.start("starts", str(path), how, grace_s=20)
+    await language.calls.told()
+    if how == "waits":
+        language.calls.stop(name)
+    end = await language.calls.end(name)
+    assert not is_alive(int(path.read_text()))
+    assert (code(end), end.signal) == ({"fails": "exception", "waits": "stopped"}.get(how), None)
+    assert (await language.run("pid")).result != before.result
+
+
+async def test_a_job_that_ends_its_processes_keeps_its_process(language: Language) -> None:
+    before = await language.run("pid")
+    assert (await language.run("finishes")).result == b'"done\\n"'
+    assert (await language.run("pid")).result == before.result
+
+
+@pytest.mark.parametrize("before", [(), ("sh", "-c", '"$@"; exit 0', "sh")], ids=["by itself", "behind a shell"])
+async def test_helpers_from_the_beginning_stay(calls: Calls, tmp_path: Path, before: tuple[str, ...]) -> None:
+    path = tmp_path / "pid"
+    calls.pools.configure([environment("hostile", *before, sys.executable, "hostile.py", "helped")])
+    first = await hostile(calls, "pid")
+    assert (await hostile(calls, "pid")).result == first.result
+    end = await hostile(calls, "starts", args=(str(path),))
+    assert (end.error, is_alive(int(path.read_text()))) == (None, False)
+    assert (await hostile(calls, "pid")).result != first.result
+
+
+async def hostile(calls: Calls, call: str, args: tuple[str, ...] = (), **given: Any) -> ActionFinished:
+    return await calls.run(call, *args, adapter="warm", environment="hostile", **given)
 
 
 @pytest.fixture

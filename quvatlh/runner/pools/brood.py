@@ -12,6 +12,7 @@ from quvatlh.ports import RunError
 from quvatlh.runner import spawn
 from quvatlh.runner.pools.call import CallRun
 from quvatlh.runner.pools.child import Child
+from quvatlh.runner.pools.company import Company
 from quvatlh.runner.pools.nursery import Nursery
 
 MARK: Final = "QUVATLH_CHILD"
@@ -170,6 +171,8 @@ class Brood:
             os.close(watch_fd)
             return
         child.watched(pid, watch_fd)
+        if child.is_ready:
+            self.settled(child)
         if child.killed:
             child.kill()
 
@@ -185,6 +188,20 @@ class Brood:
             self._drop(child)
             self._keepers.ended(child, status)
             self._close_empty()
+
+    # --- what is around a warm process ---
+
+    def settled(self, child: Child) -> None:
+        """It is ready: what is around it now is its own."""
+        if not child.is_python and child.pid:
+            mark = f"{MARK}={child.nursery.pid}.{child.number}"
+            child.company = Company(child.pid, child.nursery.pid, mark, self._pids())
+
+    def has_left_overs(self, child: Child) -> bool:
+        return child.company is not None and child.company.has_grown(self._pids())
+
+    def _pids(self) -> set[int]:
+        return {each.pid for each in self.children.values()}
 
     # --- fewer ---
 

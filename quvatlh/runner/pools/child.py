@@ -18,6 +18,7 @@ from typing import Final
 from quvatlh.ports import StreamName
 from quvatlh.runner.pools import lines
 from quvatlh.runner.pools.call import CallRun
+from quvatlh.runner.pools.company import Company
 from quvatlh.runner.pools.nursery import Nursery
 
 READ_BYTES: Final = 256 * 1024
@@ -32,6 +33,9 @@ GRACE_S: Final = 5.0
 
 
 class Child:
+    company: Company | None = None
+    """Of a warm process that is ready."""
+
     def __init__(self, number: int, born_s: float, nursery: Nursery, *, is_python: bool, own: CallRun | None) -> None:
         self.number = number
         self.born_s = born_s
@@ -46,7 +50,8 @@ class Child:
         self.is_leaving = False
         """It takes nothing more: it was asked to end, or said so, or is being killed."""
         self.has_left = False
-        """Its last answer was of a call that has left processes behind: it ends now, and nothing else in its hands has begun."""
+        """Its last answer was of a call that has left processes behind: it ends now, and nothing else in its hands has
+        begun."""
         self.is_shared = False
         """What it runs now is async: it may have more of it."""
         self.kill_at_s: float | None = None

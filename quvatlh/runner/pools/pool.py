@@ -295,6 +295,7 @@ class Pool:
             self.brood.kill(child)
             return
         child.is_ready = True
+        self.brood.settled(child)
         child.kill_at_s = child.kill_at_s if child.is_leaving else None
         if child.own is not None and child.own not in self.ready:  # it was stopped meanwhile
             child.ask_to_end()
@@ -338,6 +339,11 @@ class Pool:
         if said.leaving:
             child.is_leaving = child.has_left = True
             run.outcome = error, result
+            return
+        if self.brood.has_left_overs(child):
+            child.has_left = True
+            run.outcome = error, result
+            child.kill()
             return
         del child.given[said.id]
         heir = None if child.is_shared else child.head
@@ -397,7 +403,8 @@ class Pool:
         together = len(begun) > 1
         for run in begun:
             if run.outcome is not None:
-                self._end(run, *run.outcome, status=status)
+                ours = child.has_left and child.killed  # its end says nothing of the call's
+                self._end(run, *run.outcome, status=None if ours else status)
             elif run.wish is not None:
                 self._end(run, run.wish, status=status)
             elif child.killed or together:

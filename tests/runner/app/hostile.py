@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from typing import Any
@@ -17,7 +18,7 @@ def say(message: Any) -> None:
     sys.stdout.flush()
 
 
-def answer(call: str, name: str) -> None:  # noqa: C901, PLR0912 - one way to fail a line
+def answer(call: str, name: str, args: list[str]) -> None:  # noqa: C901, PLR0912 - one way to fail a line
     if call == "garbage":
         say("hello from the program")
     elif call == "half":
@@ -41,6 +42,10 @@ def answer(call: str, name: str) -> None:  # noqa: C901, PLR0912 - one way to fa
     elif call == "again":
         say({"type": "result", "id": LAST[0]})
         say({"type": "result", "id": name, "value": os.getpid()})
+    elif call == "starts":
+        with open(args[0], "w") as file:
+            file.write(str(subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL).pid))
+        say({"type": "result", "id": name})
     elif call == "silent":
         time.sleep(1000)
     elif call == "newer":
@@ -66,11 +71,13 @@ def main() -> None:
     elif mode == "dies":
         sys.exit(7)
     else:
+        if mode == "helped":
+            subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL)
         say({"type": "ready", "version": 1})
     for line in sys.stdin:
         message = json.loads(line)
         if message["type"] == "run":
-            answer(message["call"], message["id"])
+            answer(message["call"], message["id"], message["args"])
             LAST[0] = message["id"]
         elif "id" not in message:
             return

@@ -1,5 +1,7 @@
-import { execSync } from "node:child_process";
+import { execSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import fs from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
 
 export const add = (left, right) => left + right;
 export const whose = (job) => [job.task, job.action, job.attempt, job.token, job.worker, job.payload()?.toString() ?? null];
@@ -31,3 +33,19 @@ export const tidy = (path, job) => new Promise((_, reject) => {
 export const spin = () => { for (;;); };
 export const shapeless = () => 10n;
 export const pid = () => process.pid;
+export async function starts(path, how, job) {
+  const hidden = `sleep 1000 & echo $! >${path}.new`;
+  const command = how === "hides" ? hidden : `echo $$ >${path}.new; exec sleep 1000`;
+  spawn("sh", ["-c", command], { stdio: "ignore" });
+  while (!fs.existsSync(`${path}.new`) || fs.statSync(`${path}.new`).size === 0) await sleep(5);
+  fs.renameSync(`${path}.new`, path);
+  job.progress(0, "begun");
+  if (how === "fails") throw new RangeError("no good");
+  if (how === "waits") await sleep(1e9, null, { signal: job.signal });
+}
+export async function finishes() {
+  const child = spawn("sleep", ["1000"]);
+  child.kill();
+  await once(child, "exit");
+  return execSync("echo done").toString();
+}

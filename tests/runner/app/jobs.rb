@@ -82,3 +82,25 @@ module Tools
     Process.pid
   end
 end
+
+class Starts
+  def perform(path, how)
+    command = how == "hides" ? "sleep 1000 & echo $! >#{path}.new" : "echo $$ >#{path}.new; exec sleep 1000"
+    how == "hides" ? system(command) : spawn(command)
+    sleep 0.005 until File.size?("#{path}.new")
+    File.rename("#{path}.new", path)
+    Quvatlh.current.progress(0, "begun")
+    raise ArgumentError, "no good" if how == "fails"
+
+    sleep if how == "waits"
+  end
+end
+
+class Finishes
+  def perform
+    pid = spawn("exec sleep 1000")
+    Process.kill(:TERM, pid)
+    Process.wait(pid)
+    `echo done`
+  end
+end
