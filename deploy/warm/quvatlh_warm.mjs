@@ -14,10 +14,22 @@ import util from "node:util";
 
 const VERSION = 1;
 const PROGRESS_MS = 100;
+const TEXT_CHARS_MAX = 1000;
 let running = null;
 
-function say(message) {
-  let data = Buffer.from(JSON.stringify(message) + "\n");
+// Of characters, so that none is cut in half.
+const short = (text) => Array.from(text.slice(0, 2 * TEXT_CHARS_MAX)).slice(0, TEXT_CHARS_MAX).join("");
+
+// As JSON.stringify, which writes half a character as an escape that no other program may accept: it becomes U+FFFD.
+function formed(value) {
+  const text = JSON.stringify(value);
+  return text?.includes("\\ud") ? text.replace(/(\\\\)|\\ud[89a-f][0-9a-f]{2}/g, (_, backslash) => backslash ?? "\ufffd") : text;
+}
+
+// `value`: of a result, in JSON already.
+function say(message, value) {
+  const text = formed(message);
+  let data = Buffer.from(value === undefined ? `${text}\n` : `${text.slice(0, -1)},"value":${value}}\n`);
   while (data.length) {
     try {
       data = data.subarray(fs.writeSync(1, data));
@@ -64,7 +76,7 @@ class Task {
     if (now - this.#toldAt < PROGRESS_MS && percent !== 100) return;
     this.#toldAt = now;
     const known = percent === undefined || percent === null ? {} : { percent: Math.max(0, Math.min(100, Math.trunc(percent))) };
-    say({ type: "progress", id: this.action, text: String(text).slice(0, 1000), ...known });
+    say({ type: "progress", id: this.action, text: short(String(text)), ...known });
   }
 
   log(...words) {
@@ -78,25 +90,37 @@ class Task {
 
 function described(error, task) {
   if (task.cancelled) return { type: "error", stopped: true, text: "stopped" };
-  if (!(error instanceof Error)) return { type: "error", class: typeof error, text: util.inspect(error).slice(0, 1000) };
-  const told = { type: "error", class: error.name, text: String(error.message).slice(0, 1000), permanent: error.permanent === true };
+  if (!(error instanceof Error)) return { type: "error", class: typeof error, text: short(util.inspect(error)) };
+  const told = { type: "error", class: String(error.name), text: short(String(error.message)), permanent: error.permanent === true };
   if (Number.isFinite(error.after)) return { ...told, after: error.after };
   return { ...told, trace: `${error.stack}\n` };
 }
 
+// Without a form in JSON it is unfit: trying again would not give it one.
+function result(value) {
+  if (value === undefined || value === null) return [{ type: "result" }];
+  try {
+    const text = formed(value);
+    if (text === undefined) throw new TypeError(`a ${typeof value} is no value of JSON`);
+    return [{ type: "result" }, text];
+  } catch (error) {
+    return [{ type: "error", unfit: true, text: short(`what it returned has no form in JSON: ${error?.message}`) }];
+  }
+}
+
+// What is to be said: a message, and a result's value.
 async function answer(jobs, message, task) {
   const job = Object.hasOwn(jobs, message.call) ? jobs[message.call] : undefined;
-  if (typeof job !== "function") return { type: "error", unfit: true, text: `there is no function ${message.call}` };
+  if (typeof job !== "function") return [{ type: "error", unfit: true, text: `there is no function ${message.call}` }];
   const began = Date.now();
   const named = Object.keys(message.kwargs).length ? [message.kwargs] : [];
   try {
     const value = await job(...message.args, ...named, task);
-    const ends = { began, ms: Date.now() - began };
-    if (value === undefined || value === null) return { type: "result", ...ends };
-    if (JSON.stringify(value) === undefined) throw new TypeError(`${typeof value} is no value of JSON`);
-    return { type: "result", value, ...ends };
+    const ms = Date.now() - began;
+    const [said, text] = result(value);
+    return [{ ...said, began, ms }, text];
   } catch (error) {
-    return { began, ...described(error, task) };
+    return [{ began, ...described(error, task) }];
   }
 }
 
@@ -115,10 +139,10 @@ async function work() {
     const message = calls.shift();
     if (message === null) process.exit(0);
     running = new Task(message);
-    const said = unwanted.delete(message.id)
-      ? { type: "error", stopped: true, text: "stopped" }
+    const [said, value] = unwanted.delete(message.id)
+      ? [{ type: "error", stopped: true, text: "stopped" }]
       : await answer(jobs, message, running);
-    say({ ...said, id: message.id });
+    say({ ...said, id: message.id }, value);
     running = null;
   }
 }

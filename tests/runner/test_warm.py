@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from dataclasses import dataclass
@@ -136,8 +137,7 @@ async def test_whatever_a_job_does_the_next_one_runs(language: Language) -> None
     ends.append(await language.calls.end(unknown))
     codes = [code(end) for end in ends]
     assert codes[0] == "crash"
-    assert codes[1] in {"unrunnable", "exception"}
-    assert codes[2:] == ["timeout", "unrunnable"]
+    assert codes[1:] == ["unrunnable", "timeout", "unrunnable"]
     assert (await language.run("add", 1, 2)).result == b"3"
 
 
@@ -170,6 +170,32 @@ async def test_helpers_from_the_beginning_stay(calls: Calls, tmp_path: Path, bef
     end = await hostile(calls, "starts", args=(str(path),))
     assert (end.error, is_alive(int(path.read_text()))) == (None, False)
     assert (await hostile(calls, "pid")).result != first.result
+
+
+@pytest.fixture
+async def node(calls: Calls) -> Calls:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    calls.pools.configure([environment("node", *COMMANDS["node"])])
+    return calls
+
+
+async def test_half_a_character_is_replaced_in_all_that_node_says(node: Calls) -> None:
+    end = await node.run("halves", adapter="warm", environment="node")
+    assert end.error is None
+    assert end.result is not None
+    assert json.loads(end.result) == {"\ufffd": ["\U0001f4a1", "\ufffd", "\\\ufffd", "\\ud83d"]}
+    end = await node.run("cut", adapter="warm", environment="node")
+    assert end.error is not None
+    assert (end.error.code, end.error.permanent) == ("exception", True)
+    assert end.error.text == "Error: x" + 999 * "\U0001f4a1"
+
+
+@pytest.mark.parametrize("which", ["function", "bigint", "within", "toJSON"])
+async def test_what_node_returns_without_a_form_in_json_is_unrunnable(node: Calls, which: str) -> None:
+    end = await node.run("shapes", which, adapter="warm", environment="node")
+    assert code(end) == "unrunnable"
+    assert text(end).startswith("what it returned has no form in JSON: ")
 
 
 async def hostile(calls: Calls, call: str, args: tuple[str, ...] = (), **given: Any) -> ActionFinished:

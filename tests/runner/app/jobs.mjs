@@ -49,3 +49,11 @@ export async function finishes() {
   await once(child, "exit");
   return execSync("echo done").toString();
 }
+const HALF = "\u{1f4a1}"[0];
+export const halves = () => ({ [HALF]: ["\u{1f4a1}", HALF, `\\${HALF}`, "\\ud83d"] });
+export const cut = () => { throw Object.assign(new Error(`x${"\u{1f4a1}".repeat(999)}y${HALF}`), { permanent: true }); };
+export const shapes = (which) => {
+  const within = {};
+  within.self = within;
+  return { function: () => 1, bigint: 10n, within, "toJSON": { toJSON() { throw null; } } }[which];
+};
