@@ -99,15 +99,28 @@ module Quvatlh
     end
 
     def write(*parts)
-      text = parts.join
+      text = parts.map { |part| part.to_s.b }.join # as bytes, since parts of two encodings do not join
       context = Warm.running
       if context
-        clean = text.dup.force_encoding(Encoding::UTF_8).scrub
+        clean = text.force_encoding(Encoding::UTF_8).scrub
         @channel.say(type: "output", id: context.action, stream: "stdout", text: clean)
       else
         $stderr.write(text)
       end
       text.bytesize
+    end
+
+    def syswrite(text)
+      write(text)
+    end
+
+    def write_nonblock(text, **)
+      write(text)
+    end
+
+    def putc(given)
+      write(given.is_a?(String) ? given[0] : (given.to_i & 0xff).chr)
+      given
     end
 
     def <<(text)
@@ -140,13 +153,39 @@ module Quvatlh
 
     def sync=(value); end
 
+    def fsync
+      0
+    end
+    alias fdatasync fsync
+
     def tty?
       false
     end
     alias isatty tty?
 
+    def binmode
+      self
+    end
+
+    def set_encoding(*, **)
+      self
+    end
+
+    def external_encoding
+      Encoding::UTF_8
+    end
+
     def fileno
       1
+    end
+    alias to_i fileno
+
+    # A logger that is closed closes its device, and the next job has the same.
+    def close; end
+    alias close_write close
+
+    def closed?
+      false
     end
   end
 

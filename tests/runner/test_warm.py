@@ -172,6 +172,16 @@ async def test_helpers_from_the_beginning_stay(calls: Calls, tmp_path: Path, bef
     assert (await hostile(calls, "pid")).result != first.result
 
 
+async def test_standard_output_is_what_ruby_code_takes_it_for(calls: Calls) -> None:
+    if shutil.which("ruby") is None:
+        pytest.skip("ruby is not installed")
+    calls.pools.configure([environment("ruby", *COMMANDS["ruby"])])
+    end = await calls.run("Prints", adapter="warm", environment="ruby")
+    assert end.error is None
+    assert end.stdout_tail == "logged\nchained\np\n007\nprinted\n:shown\nwritten\né\n\ufffdé1\n"
+    assert end.result == b"[8,3,5,false,false,true,false,null]"
+
+
 @pytest.fixture
 async def node(calls: Calls) -> Calls:
     if shutil.which("node") is None:

@@ -104,3 +104,23 @@ class Finishes
     `echo done`
   end
 end
+
+class Prints
+  def perform
+    require "logger"
+    log = Logger.new($stdout, formatter: ->(_, _, _, text) { "#{text}\n" })
+    log.info("logged")
+    log.close
+    $stdout << "chained" << "\n"
+    $stdout.putc("put")
+    $stdout.putc(10)
+    $stdout.printf("%03d\n", 7)
+    print "printed", "\n"
+    p :shown
+    $stdout.sync = true
+    $stdout.binmode.set_encoding("UTF-8")
+    written = [$stdout.syswrite("written\n"), $stdout.write_nonblock("é\n", exception: false), $stdout.write("\xff".b, "é", 1, "\n")]
+    $stdout.flush.fsync
+    written + [$stdout.tty?, $stdout.isatty, $stdout.sync, $stdout.closed?, $stdout.close]
+  end
+end
