@@ -8,9 +8,16 @@ trap 'rm -f "$secret" "$result"' EXIT
 trap 'exit 0' INT TERM
 printf 'header = "Authorization: Bearer %s"\n' "$QUVATLH_TOKEN" >"$secret"
 
-ask() { # verb, body; what was said may be said again
-    curl -sS --fail-with-body --retry 60 --retry-delay 1 --retry-connrefused -K "$secret" \
-        -H 'Content-Type: application/json' -d "$2" "${QUVATLH_URL%/}/v1/work/$1"
+ask() { # verb, body; what was said may be said again, and is until there is an answer
+    while :; do
+        status=0
+        said=$(curl -sS --fail-with-body --retry 60 --retry-delay 1 -K "$secret" \
+            -H 'Content-Type: application/json' -d "$2" "${QUVATLH_URL%/}/v1/work/$1") || status=$?
+        case $status in [0-4] | 22) break ;; esac # 22: the answer is no; 1 to 4: curl cannot ask so
+        sleep 1
+    done
+    printf '%s' "$said"
+    return "$status"
 }
 
 work() { # yours: the payload is standard input, JSON on standard output is the task's result
@@ -19,7 +26,8 @@ work() { # yours: the payload is standard input, JSON on standard output is the 
     printf '{"sum": %s}' "$sum"
 }
 
-while claimed=$(ask claim "{\"worker\": \"$name\", \"queues\": [\"${1:-*}\"], \"lease\": $lease}"); do
+while :; do
+    claimed=$(ask claim "{\"worker\": \"$name\", \"queues\": [\"${1:-*}\"], \"lease\": $lease}")
     # Of one action at a time plain tools find the parts; with jq at hand, use that.
     owned=$(printf '%s' "$claimed" | sed -n 's/^{"actions":\[{\("action":"a[0-9]*","token":[0-9]*\),.*/\1/p')
     [ -n "$owned" ] || continue
@@ -30,9 +38,9 @@ while claimed=$(ask claim "{\"worker\": \"$name\", \"queues\": [\"${1:-*}\"], \"
     done >/dev/null 2>&1 &
     renewing=$!
     if wait "$working"; then
-        ask finish "{$owned, \"result\": $(cat "$result")}" >/dev/null
+        ask finish "{$owned, \"result\": $(cat "$result")}" >/dev/null || true # another's by now, perhaps
     else
-        ask fail "{$owned, \"error\": \"it failed\"}" >/dev/null
+        ask fail "{$owned, \"error\": \"it failed\"}" >/dev/null || true
     fi
     kill "$renewing" 2>/dev/null || true
 done
