@@ -14,6 +14,7 @@ import pytest
 from quvatlh.config.environments import Environment
 from quvatlh.core.work import Work
 from quvatlh.ports import ActionFinished
+from quvatlh.runner.pools.lines import Said
 from tests.runner.bed import is_alive
 from tests.runner.calls import APP, Calls, code, text
 
@@ -237,6 +238,25 @@ async def test_a_process_that_does_not_keep_to_the_protocol_fails_its_task_alone
     assert code(end) == fault
     assert text(end).startswith(words)
     assert (await hostile(wild, "hello")).result == b'"hello"'
+
+
+@pytest.mark.parametrize("before", ["raw\n", "{}\n", "raw "], ids=["a line", "no type", "no end"])
+async def test_garbage_before_the_answer_fails_the_task(wild: Calls, before: str) -> None:
+    assert code(await hostile(wild, "garbled", args=(before,))) == "protocol"
+
+
+async def test_garbage_before_the_answer_fails_the_task_however_soon_that_comes(wild: Calls) -> None:
+    name = wild.start("silent", adapter="warm", environment="hostile")
+    await wild.begun(name)
+    pool = wild.pools.pool("hostile")
+    (child,) = pool.brood.children.values()
+    for said in (
+        Said("garbage", text="raw"),
+        Said("result", id=name),
+    ):  # before the process has heard that it is killed
+        pool._heard(child, said)
+    end = await wild.end(name)
+    assert (code(end), text(end)) == ("protocol", "raw")
 
 
 async def test_an_answer_too_many_harms_nobody(wild: Calls) -> None:

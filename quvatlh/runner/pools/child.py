@@ -35,6 +35,8 @@ GRACE_S: Final = 5.0
 class Child:
     company: Company | None = None
     """Of a warm process that is ready."""
+    refusal = ""
+    """Why it never became ready."""
 
     def __init__(self, number: int, born_s: float, nursery: Nursery, *, is_python: bool, own: CallRun | None) -> None:
         self.number = number
@@ -52,12 +54,12 @@ class Child:
         self.has_left = False
         """Its last answer was of a call that has left processes behind: it ends now, and nothing else in its hands has
         begun."""
+        self.is_garbled = False
+        """It has said what is no message: nothing that stands after it counts."""
         self.is_shared = False
         """What it runs now is async: it may have more of it."""
         self.kill_at_s: float | None = None
         self.killed = False
-        self.refusal = ""
-        """Why it never became ready."""
         self.is_silent = False
         """It has closed its side of the protocol: its end is near."""
         self.given: dict[str, CallRun] = {}

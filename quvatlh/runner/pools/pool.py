@@ -270,6 +270,8 @@ class Pool:
 
     def _heard(self, child: Child, said: lines.Said) -> None:
         kind = said.type
+        if child.is_garbled:
+            return
         if kind in {"result", "error"} and said.id in child.given:
             self._answered(child, said)
         elif kind == "output" and said.id in child.given:
@@ -320,6 +322,7 @@ class Pool:
     def _babbles(self, child: Child, text: str) -> None:
         """Nobody knows what it will say next. The fault is with whose turn it is."""
         if not child.killed:
+            child.is_garbled = True
             child.refusal = "" if child.is_ready else text
             if child.head is not None and not child.has_left:
                 child.head.outcome = RunError("protocol", text), None

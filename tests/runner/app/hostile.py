@@ -36,6 +36,8 @@ def answer(call: str, name: str, args: list[str]) -> None:  # noqa: C901, PLR091
     elif call == "endless":
         while True:
             sys.stdout.write("x" * 1_000_000)
+    elif call == "garbled":
+        say(args[0] + json.dumps({"type": "result", "id": name}))
     elif call == "twice":
         say({"type": "result", "id": name})
         say({"type": "result", "id": name})
