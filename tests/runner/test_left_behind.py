@@ -15,6 +15,7 @@ LEADER = 7
 MARK = b"QUVATLH_ACTION_ID=a1"
 OTHERS = b"A=b\0"
 EXITING = 0x4
+NONE = b"(no such process)"
 Of = Callable[[int, int], bool]
 
 
@@ -29,7 +30,10 @@ def proc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
 
     def read(path: str, *_: object, **__: object) -> io.BytesIO:
         found = files[path]
-        return io.BytesIO(found.pop(0) if len(found) > 1 else found[0])
+        said = found.pop(0) if len(found) > 1 else found[0]
+        if said == NONE:
+            raise ProcessLookupError
+        return io.BytesIO(said)
 
     module = server if request.param == "server" else tree
     monkeypatch.setattr(module, "open", read, raising=False)
@@ -46,11 +50,23 @@ def proc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
         ([OTHERS], [stat(session=LEADER)], True),
         ([OTHERS], [stat()], False),
         ([b""], [stat(env=(0, 0), flags=EXITING)], True),  # whose it was nobody can tell: it is waited for
+        ([NONE], [stat(env=(0, 0), flags=EXITING)], True),
+        ([NONE], [NONE], False),
         ([b""], [stat(env=(100, 100))], False),
         ([b"", b"", MARK + b"\0"], [stat(env=(0, 0)), stat()], True),
         ([b"", OTHERS], [stat(env=(0, 0)), stat()], False),
     ],
-    ids=["marked", "of the session", "a stranger", "exits", "without any", "in an exec", "a stranger's exec"],
+    ids=[
+        "marked",
+        "of the session",
+        "a stranger",
+        "exits",
+        "exits, and says so",
+        "is gone",
+        "without any",
+        "in an exec",
+        "a stranger's exec",
+    ],
 )
 def test_who_belongs_to_what_has_ended(
     proc: tuple[dict[str, list[bytes]], Of], environ: list[bytes], said: list[bytes], expected: bool

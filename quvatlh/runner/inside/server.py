@@ -262,7 +262,7 @@ def environment(pid: int) -> bytes:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 found = file.read()
-        except PermissionError:
+        except (PermissionError, ProcessLookupError):  # newer kernels say so of one that exits
             return b""
         fields = stat(pid)
         if found or fields[0] in b"ZX" or int(fields[6]) & EXITING or not in_exec or time.monotonic() >= until_s:
