@@ -188,7 +188,7 @@ async def test_retry_says_when_and_permanent_says_never(calls: Calls) -> None:
             "jobs:torn",
             ("é",),
             (
-                "what it returned has no form in JSON ('utf-8' codec can't encode characters in position 7-8: surrogates not "
+                "what it returned has no form in JSON ('utf-8' codec can't encode characters in position 6-7: surrogates not "
                 "allowed), nor in msgpack: 'utf-8' codec can't encode characters in position 0-1: surrogates not allowed"
             ),
         ),

@@ -12,6 +12,7 @@ import pytest
 
 from quvatlh import task
 from quvatlh.runner.inside.child import Child
+from quvatlh.runner.inside.functions import RESULT_BYTES_MAX, formed
 from quvatlh.runner.inside.streams import Stream
 
 
@@ -48,6 +49,21 @@ def test_an_async_call_that_is_stopped_as_it_begins_says_so(child: tuple[Child, 
     asyncio.run(begin())
     said = json.loads(os.read(answers, 65536))
     assert (said["type"], said["id"], said["stopped"]) == ("error", "a-1", True)
+
+
+@pytest.mark.parametrize("character", ["x", "\xe9", "\u20ac", "\U0001f4a1"])
+def test_a_result_is_measured_in_bytes_of_utf_8(character: str) -> None:
+    size = len(character.encode())
+    most = (RESULT_BYTES_MAX - 2) // size
+    assert formed(most * character) == ("value", f'"{most * character}"')
+    with pytest.raises(task.Unfit, match=f"has {(most + 1) * size + 2} bytes"):
+        formed((most + 1) * character)
+
+
+def test_half_a_character_is_no_result() -> None:
+    with pytest.raises(task.Unfit, match="surrogates not allowed"):
+        formed(["\u20ac", "\ud83d"])
+    assert formed(["\\ud83d", "\U0001f4a1"]) == ("value", '["\\\\ud83d","\U0001f4a1"]')
 
 
 class Broken:
