@@ -401,6 +401,11 @@ async def test_what_a_call_forks_does_not_answer_for_it(calls: Calls, job: str, 
     await healthy(calls)
 
 
+async def test_what_an_async_call_forks_writes_is_its_own(calls: Calls) -> None:
+    for word in ("one", "two", "three"):
+        assert (await calls.run("jobs:forks_a_worker", word)).stdout_tail == f"{word} printed by the copy\n"
+
+
 async def test_what_a_call_forks_is_no_part_of_the_protocol(calls: Calls) -> None:
     end = await calls.run("jobs:forks_and_speaks")
     assert (end.result, end.stderr_tail) == (b"-15", "noted by the copy\n")

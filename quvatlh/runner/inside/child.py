@@ -262,15 +262,20 @@ class Child:
                     context.tell(stream, rest)
             # Whose a process is cannot be told as long as others share this one.
             is_last = len(self._sharing) <= 1
+            if is_last:
+                self._drain_all(context)
             return ',"leaving":true' if is_last and has_living_children() else ""
         for file in (sys.stdout, sys.stderr):
             if getattr(file, "is_used", True):
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     file.flush()
+        self._drain_all(context)
+        return ',"leaving":true' if not self._sharing and has_children() else ""
+
+    def _drain_all(self, context: Any) -> None:
         if self._written.poll(0):
             for stream, fd in self._reads:
                 self._drain(context.action, stream, fd)
-        return ',"leaving":true' if not self._sharing and has_children() else ""
 
     def _drain(self, action: str, stream: str, fd: int) -> None:
         """What the executor has not read yet of what was written to the file itself, by C or by processes."""

@@ -343,7 +343,7 @@ class Pool:
             child.is_leaving = child.has_left = True
             run.outcome = error, result
             return
-        if self.brood.has_left_overs(child):
+        if not child.is_python and self.brood.has_left_overs(child):
             child.has_left = True
             run.outcome = error, result
             child.kill()

@@ -340,3 +340,12 @@ async def leaves_late(path: str) -> int:
     current().progress(0, "begun")
     waits(path)
     return process.pid
+
+
+async def forks_a_worker(word: str) -> None:
+    """As a pool of processes does for code that blocks."""
+    pid = os.fork()
+    if pid == 0:
+        print(word, "printed by the copy", flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)  # noqa: ASYNC222 - nobody else is there
