@@ -279,7 +279,7 @@ def _full(db: sqlite3.Connection, row: TaskRow, queue: QueueView) -> Iterator[tu
     if settings.limit_per_key is not None and row.key is not None:
         sql = "SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?"
         counted = db.execute(sql, (LIVE_KEY, row.queue, row.key)).fetchone()
-        if counted is not None and counted[0] >= settings.limit_per_key:
+        if (counted[0] if counted else 0) >= settings.limit_per_key:
             yield "key_limit", "queue = ? AND key = ?", (row.queue, row.key)
     name = row.name or row.id
     sql = "SELECT count(*), min(lim) FROM live WHERE grp = ? AND coalesce(name, id) = ?"

@@ -208,7 +208,9 @@ def _waits(facts: ExplainFacts) -> bool:
 
 
 def _is_foretold(facts: ExplainFacts) -> bool:
-    return FORETOLD.issuperset(facts.held_by) and facts.queue.settings.limit != 0
+    settings = facts.queue.settings
+    is_shut = settings.limit == 0 or (settings.limit_per_key == 0 and facts.task.row.key is not None)
+    return FORETOLD.issuperset(facts.held_by) and not is_shut
 
 
 def _able(said: Sequence[Said], small: Collection[str]) -> set[str]:
@@ -309,8 +311,11 @@ def _placed(said: Sequence[Said], small: Collection[str]) -> str:
 
 def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -> str:
     row = facts.task.row
-    if reason == "queue_limit" and facts.queue.settings.limit == 0:
+    settings = facts.queue.settings
+    if reason == "queue_limit" and settings.limit == 0:
         return f"the limit of queue {facts.queue.name} is 0: nothing of it starts until that is raised"
+    if reason == "key_limit" and settings.limit_per_key == 0:
+        return f"queue {facts.queue.name} allows 0 actions a key: none with a key starts until that is raised"
     if reason in TEXTS:
         holders = ", ".join(facts.holders[:NAMED_MAX])
         more = len(facts.holders) - NAMED_MAX

@@ -332,6 +332,11 @@ async def test_a_queue_of_limit_0_lets_nothing_start_and_says_what_would(tmp_pat
         assert (told["reason"], told["holders"], told["eta"]) == ("queue_limit", [], None)
         assert told["text"] == "the limit of queue q is 0: nothing of it starts until that is raised"
         assert told["change"] == "raise the limit: quvatlh queue set q --limit 1"
+        await put_queue(stand, "keyed", limit_per_key=0)
+        told = await why(stand, await stand.add(queue="keyed", key="k"))
+        assert (told["reason"], told["holders"], told["eta"]) == ("key_limit", [], None)
+        assert told["text"] == "queue keyed allows 0 actions a key: none with a key starts until that is raised"
+        assert told["change"] == "raise the limit: quvatlh queue set keyed --limit-per-key 1"
 
 
 async def test_a_queue_that_is_full_goes_on_as_it_does(tmp_path: Path) -> None:
