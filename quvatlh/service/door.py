@@ -89,8 +89,9 @@ class Door:
         """Done, and applied here; what a Refusal is about can be seen here too. A LogError, or Refusal."""
         ends = _now() + deadline_s
         written = await self._at_master(wish, ends, request, scope)
-        leaves = wish == asks.RemoveMember(self._log.node_id)  # who does is told nothing more of the log
-        if self._log.applied_index < written.index and not leaves:
+        if self._log.applied_index < written.index and not self._leaves(
+            wish
+        ):  # who does is told nothing more of the log
             try:
                 await self._log.wait_applied(written.index, deadline=max(0.0, ends - _now()))
             except Unavailable as error:
@@ -154,12 +155,17 @@ class Door:
         master = self._log.role.master
         if master is None or master == self._log.node_id:
             raise Unavailable("no master is known")
+        # Who leaves has no master from the moment that he hears of it, which may be before the answer.
+        moved = asyncio.Event() if self._leaves(ask.wish) else self._moved
         reply = asks.REPLY.decode(
-            await hop(self._peers, master, KIND, _encoded(asks.ASK.encode, ask), ask.deadline_s, self._moved)
+            await hop(self._peers, master, KIND, _encoded(asks.ASK.encode, ask), ask.deadline_s, moved)
         )
         if isinstance(reply, asks.No):
             raise error_of(reply)
         return Written(reply.index, reply.answer)
+
+    def _leaves(self, wish: asks.Wish) -> bool:
+        return wish == asks.RemoveMember(self._log.node_id)
 
     async def _asked(self, _asker: str, body: bytes) -> bytes:
         """The hop arrives: this node acts, or says that it does not."""
