@@ -121,3 +121,8 @@ def code(end: ActionFinished) -> str | None:
 
 def text(end: ActionFinished) -> str:
     return "" if end.error is None else end.error.text
+
+
+async def healthy(calls: Calls) -> None:
+    """Whatever happened, the next calls run."""
+    assert await asyncio.gather(*(calls.value("jobs:add", n) for n in range(6))) == [1, 2, 3, 4, 5, 6]

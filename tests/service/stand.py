@@ -277,3 +277,7 @@ def lead(master: Stand, followers: Sequence[Stand]) -> None:
     master.log.elect()
     for follower in followers:
         follower.log.depose(master.name)
+
+
+async def text(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
