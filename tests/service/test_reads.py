@@ -19,6 +19,7 @@ from quvatlh.service.packedresult import PackedResult
 from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
 from quvatlh.service.reads import Reads
 from tests.fakes.executor import FakeExecutor
+from tests.fakes.peers import Switchboard
 from tests.service.stand import Stand, asked, one, text, two
 
 
@@ -114,15 +115,21 @@ async def test_an_output_goes_on_at_an_offset_wherever_it_is_kept(tmp_path: Path
         assert (await text(lost.chunks), lost.tail_only, lost.offset) == (b"it", True, 7)
 
 
+async def lost(master: Stand, follower: Stand, switchboard: Switchboard, *, wrote: bytes) -> str:
+    """A task whose action was given up while its worker was out of touch, and has it all the same."""
+    task = await running(follower, master)
+    _written(follower, wrote)
+    switchboard.cut("n2")
+    master.clock.advance(10)
+    await master.node.presence._look()
+    await master.until_state(task, "pending")
+    switchboard.heal()
+    return task
+
+
 async def test_what_a_lost_action_wrote_is_still_with_its_owner(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, switchboard):
-        task = await running(follower, master)
-        _written(follower, b"so far")
-        switchboard.cut("n2")
-        master.clock.advance(10)
-        await master.node.presence._look()
-        await master.until_state(task, "pending")
-        switchboard.heal()
+        task = await lost(master, follower, switchboard, wrote=b"so far")
         output = await master.pool.log(asked(), task, "stdout", "a1", follow=False)
         assert (await text(output.chunks), output.tail_only) == (b"so far", False)
 
@@ -249,13 +256,7 @@ async def test_an_output_ends_at_its_gap_and_goes_on_behind_it_from_any_node(tmp
 
 async def test_of_a_lost_action_nothing_more_is_no_end_that_is_left(tmp_path: Path) -> None:
     async with two(tmp_path) as (master, follower, switchboard):
-        task = await running(follower, master)
-        _written(follower, b"so far")
-        switchboard.cut("n2")
-        master.clock.advance(10)
-        await master.node.presence._look()
-        await master.until_state(task, "pending")
-        switchboard.heal()
+        task = await lost(master, follower, switchboard, wrote=b"so far")
         output = await master.pool.log(asked(), task, "stdout", "a1", follow=False, offset=6)
         assert (await text(output.chunks), output.offset, output.tail_only) == (b"", 6, False)
 
