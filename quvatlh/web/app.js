@@ -6,7 +6,7 @@ import { moment, span } from "./lib/format.js";
 import { matches } from "./lib/globs.js";
 import * as keys from "./lib/keys.js";
 import { Live } from "./lib/live.js";
-import { attempt, own, problem } from "./lib/parts.js";
+import { attempt, closeDialogs, own, problem } from "./lib/parts.js";
 import { go, parse, to } from "./lib/router.js";
 import cluster from "./views/cluster.js";
 import failed from "./views/failed.js";
@@ -237,10 +237,6 @@ function frame() {
 }
 
 // --- start ---
-
-function closeDialogs() {
-  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
-}
 
 function outside() {
   if (session === null) return;

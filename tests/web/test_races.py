@@ -6,6 +6,8 @@ import asyncio
 import re
 from typing import Any, Self
 
+import pytest
+
 from tests.web.browser import PATIENCE_MS
 from tests.web.seen import Seen, expect
 
@@ -202,6 +204,27 @@ async def test_a_dialog_does_not_outlive_its_view(seen: Seen) -> None:
     await seen.press("New queue")
     await page.go_back()
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    await expect(seen.dialog).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("place", "button", "reads"),
+    [("#/queues", "New queue", r"/v1/workers$"), ("#/tasks/runs", "Move…", r"/v1/workers$"),
+     ("#/cluster", "Make a link", r"/v1/session/link$")],
+)  # fmt: skip
+async def test_a_dialog_does_not_come_after_its_view(seen: Seen, place: str, button: str, reads: str) -> None:
+    """What it takes to ask is read first."""
+    await seen.add(id="runs", work=SLEEP)
+    await seen.state("runs", "running")
+    page = await seen.at(place)
+    async with Held(seen, reads) as slow:
+        await seen.press(button)
+        await slow.came()
+        await seen.at("#/schedules")
+        await expect(page.get_by_role("heading", name="Schedules")).to_be_visible()
+        async with page.expect_event("requestfinished", lambda request: re.search(reads, request.url)):
+            slow.let_go()
+    await seen.drawn()
     await expect(seen.dialog).to_have_count(0)
 
 

@@ -144,6 +144,20 @@ export async function attempt(words, action) {
 
 // --- dialogs ---
 
+let asked = 0;
+
+/** For what has to be read before it can be asked: whether the person still waits for it, or has gone on to something else. */
+export function asking() {
+  const mine = (asked += 1);
+  return () => mine === asked;
+}
+
+/** None outlives its view, nor comes after it. */
+export function closeDialogs() {
+  asked += 1;
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+}
+
 /** A form on top of the page. `fields`: [{name, label, kind, value, options, hint}]; `action(values, progress)` may take its
  *  time; what it raises is shown and the dialog stays. Resolves with what the action gave, or undefined when it was left: what
  *  was begun by then goes on, and is told when it is over. */

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { count } from "./format.js";
-import { ask, listed, note } from "./parts.js";
+import { ask, asking, listed, note } from "./parts.js";
 
 export const VERBS = {
   retry: { words: "Retry", text: "Those that failed begin anew, with all their attempts.", done: "begun anew" },
@@ -45,7 +45,9 @@ function changesOf(values) {
 /** `words`: which, for people. True when it was done. */
 export async function perform(page, verb, which, words) {
   const { words: title, text, done, danger } = VERBS[verb];
+  const still = asking();
   const fields = verb === "update" ? FIELDS : verb === "relocate" ? [await places()] : [];
+  if (!still()) return false;
   const result = await ask({
     title: `${title.replace("…", "")} ${words}?`,
     text,
@@ -87,6 +89,11 @@ export async function moveFailed(which, words) {
 }
 
 async function places() {
-  const workers = (await api.get("/v1/workers")).items.filter((worker) => worker.state === "up");
+  let workers = [];
+  try {
+    workers = (await api.get("/v1/workers")).items.filter((worker) => worker.state === "up");
+  } catch {
+    // what is asked for next tells it
+  }
   return { name: "to", label: "To", kind: "choice", value: "", options: [["", "away from where it is"], ...workers.map((worker) => [worker.name, worker.name])] };
 }

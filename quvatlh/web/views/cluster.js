@@ -3,7 +3,7 @@
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { bytes, count, span, spanMs } from "../lib/format.js";
-import { ask, attempt, button, card, confirm, copyable, listed, own, pairs, state, table, waiting, when } from "../lib/parts.js";
+import { ask, asking, attempt, button, card, confirm, copyable, listed, own, pairs, state, table, waiting, when } from "../lib/parts.js";
 
 const ROLES = {
   viewer: "sees",
@@ -21,11 +21,12 @@ export default function cluster(page) {
   const tokens = page.may("GET /v1/tokens") ? page.watch("/v1/tokens", { topics: ["token"], everyMs: 30_000 }) : null;
 
   async function link() {
+    const still = asking();
     let made = "";
     await attempt("a link was made: it works once, for ten minutes", async () => {
       made = `${location.origin}${(await api.send("POST", "/v1/session/link")).url}`;
     });
-    if (made) await ask({ title: "For another browser", text: "It logs in as you are, once, within ten minutes.", body: () => copyable(made), submit: "Done", action: async () => true });
+    if (made && still()) await ask({ title: "For another browser", text: "It logs in as you are, once, within ten minutes.", body: () => copyable(made), submit: "Done", action: async () => true });
   }
 
   async function make() {

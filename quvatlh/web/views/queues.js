@@ -3,7 +3,7 @@
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, short, span, spanMs } from "../lib/format.js";
-import { ask, attempt, bar, button, card, confirm, empty, own, state, table, waiting, when } from "../lib/parts.js";
+import { ask, asking, attempt, bar, button, card, confirm, empty, own, state, table, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { CLASS, QUEUE, changes, filled, withPlugins } from "../lib/settings.js";
@@ -50,12 +50,14 @@ export function pause(queue) {
 }
 
 export async function editQueue(queue) {
+  const still = asking();
   let workers = [];
   try {
     workers = (await api.get("/v1/workers")).items;
   } catch {
     // what is asked for next tells it
   }
+  if (!still()) return undefined;
   return ask({
     title: queue ? `Queue ${queue.name}` : "New queue",
     text: queue ? "Changes hold from now on, also for what waits already." : "",

@@ -5,7 +5,7 @@
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
-import { ask, bar, button, card, empty, note, opener, own, state, table, waiting, when } from "../lib/parts.js";
+import { ask, asking, bar, button, card, empty, note, opener, own, state, table, waiting, when } from "../lib/parts.js";
 import { write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { perform } from "../lib/verbs.js";
@@ -108,6 +108,7 @@ const HOW = "Each is stopped first and then started on the other worker, a few a
 
 /** What is made is what was shown: a plan that has become another one meanwhile is shown again, and never are there more moves. */
 async function balance(group) {
+  const still = asking();
   let plan;
   try {
     plan = await planned(group, { dry_run: true });
@@ -115,6 +116,7 @@ async function balance(group) {
     note(error.message, "bad");
     return;
   }
+  if (!still()) return;
   for (let text = `The plan. ${HOW}`; plan.moves.length; text = `The cluster has changed meanwhile: this is the plan now. ${HOW}`) {
     const shown = plan;
     const done = await ask({

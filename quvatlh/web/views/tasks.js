@@ -3,7 +3,7 @@
 import * as api from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, plural, title, took, work } from "../lib/format.js";
-import { STATES, button, empty, note, own, state, table, waiting, when } from "../lib/parts.js";
+import { STATES, asking, button, empty, note, own, state, table, waiting, when } from "../lib/parts.js";
 import { KEYS, match, parse, quoted, strangers, wordAt, write } from "../lib/query.js";
 import { to } from "../lib/router.js";
 import { VERBS, allowed, moveFailed, perform } from "../lib/verbs.js";
@@ -20,9 +20,7 @@ export default function tasks(page) {
   let allMatching = false;
   let trail = []; // cursors of the pages that led here, one by one; the first page has none
   let followed; // the cursor of the link to the next page that was clicked last
-  let isLeft = false;
   const hints = new Hints(page);
-  page.onStop(() => { isLeft = true; });
 
   const query = () => page.place.query;
   const sort = () => query().sort ?? "-created_at";
@@ -92,6 +90,7 @@ export default function tasks(page) {
     const which = allMatching ? { match: match(filters, STATES) } : { ids: [...selected] };
     const many = allMatching ? list.data.total : selected.size;
     const words = many === null ? "more than 10,000 tasks" : plural(many, "task");
+    const still = asking();
     let toQueue = false;
     try {
       toQueue = verb === "relocate" && (await onlyFailed());
@@ -99,7 +98,7 @@ export default function tasks(page) {
       note(error.message, "bad");
       return;
     }
-    if (!isLeft && (await (toQueue ? moveFailed(which, words) : perform(page, verb, which, words)))) {
+    if (still() && (await (toQueue ? moveFailed(which, words) : perform(page, verb, which, words)))) {
       drop();
       list.refresh();
       page.redraw();
