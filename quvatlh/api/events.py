@@ -8,7 +8,7 @@ from typing import Any, Final, cast, get_args
 
 from aiohttp import web
 
-from quvatlh.api import lines, shapes, tasks
+from quvatlh.api import lines, plain, shapes, tasks
 from quvatlh.api.checks import (
     Fault,
     Faults,
@@ -26,7 +26,7 @@ from quvatlh.api.checks import (
     time,
     unknown,
 )
-from quvatlh.api.exchange import JSON, NDJSON, YAML, Exchange
+from quvatlh.api.exchange import NDJSON, YAML, Exchange
 from quvatlh.api.params import MATCH
 from quvatlh.api.tasks import COUNT_MAX, ID, TAG, TASKS
 from quvatlh.codec.taskfile import read_tasks
@@ -133,7 +133,11 @@ async def post_events(exchange: Exchange) -> web.StreamResponse:
         raise rejected([unknown("ids", ("deadline",), f"parameter of a body that is not {NDJSON}")])
     if content_type == YAML:
         return await _add(exchange, *await _tasks_of_yaml(exchange))
-    event, key = await exchange.json(JSON)
+    raw = await exchange.body()
+    commonest = plain.event(raw)
+    if commonest is not None:
+        return await _added(exchange, commonest, exchange.key(raw))
+    event, key = exchange.read(raw)
     if event["event"] == "ADD":
         return await _add(exchange, event["tasks"], key)
     if event["event"] == "DELETE":
@@ -155,7 +159,10 @@ async def _tasks_of_yaml(exchange: Exchange) -> tuple[list[Any], RequestKey | No
 
 
 async def _add(exchange: Exchange, given: Sequence[Any], key: RequestKey | None) -> web.StreamResponse:
-    made: list[NewTask] = await tasks.check_each(given, tasks.check, "tasks")
+    return await _added(exchange, await tasks.check_each(given, tasks.check, "tasks"), key)
+
+
+async def _added(exchange: Exchange, made: Sequence[NewTask], key: RequestKey | None) -> web.StreamResponse:
     added = await exchange.pool.add(exchange.call(key), made)
     existing = {str(position): why for position, why in added.existing.items()}
     answer = {"ids": added.ids, "index": added.index, "existing": existing}

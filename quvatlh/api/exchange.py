@@ -148,11 +148,13 @@ class Exchange:
             raise Rejected("bad_request", "compressed bodies are not taken: send it without Content-Encoding")
         return name
 
-    async def json(self, content_type: str = "") -> tuple[Any, RequestKey | None]:
+    async def json(self) -> tuple[Any, RequestKey | None]:
         """The checked body, and the name under which the write is remembered."""
-        if not content_type:
-            self.content_type()
-        raw = await self.body()
+        self.content_type()
+        return self.read(await self.body())
+
+    def read(self, raw: bytes) -> tuple[Any, RequestKey | None]:
+        """The same of a body that has come."""
         try:
             value = decode(raw)
         except ValueError as error:

@@ -35,8 +35,8 @@ _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 """A JSON value as bytes."""
-_ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_LONG_NUMBER = b"0" * 19
+ZEROS = bytes.maketrans(b"123456789", b"000000000")
+LONG_NUMBER = b"0" * 19
 _CONTAINERS = frozenset({dict, list})
 
 
@@ -57,7 +57,7 @@ def decode(raw: bytes) -> Any:
     # As many colons as the value has means that no key was lost. A colon may be written as an escape; then look closer.
     if raw.count(b":") != encode(value).count(b":") or b"\\u003" in raw:
         _check_keys(raw)
-    if _LONG_NUMBER in raw.translate(_ZEROS):
+    if LONG_NUMBER in raw.translate(ZEROS):
         check_integers(value)
     return value
 

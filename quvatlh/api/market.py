@@ -157,7 +157,7 @@ async def put_policy(exchange: Exchange) -> web.StreamResponse:
 async def _source(exchange: Exchange) -> tuple[str, Any]:
     content_type = exchange.content_type()
     if content_type == JSON:
-        given, key = await exchange.json(JSON)
+        given, key = await exchange.json()
         return given["source"], key
     raw = await exchange.body()
     try:

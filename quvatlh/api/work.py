@@ -57,6 +57,8 @@ def _header(given: Any) -> str:
 HEADER_CHARS_MAX: Final = 8192
 _HEADER = Kind(_header, {"type": "string", "maxLength": HEADER_CHARS_MAX})
 CALL_CHARS_MAX: Final = 1024
+FEW: Final = 64
+"""Arguments of a plain call, words of a plain command."""
 _TARGET_PATTERN: Final = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 _TARGET: Final = re.compile(_TARGET_PATTERN, re.ASCII)
 _CALL_PARTS: Final = frozenset({"python", "args", "kwargs"})
@@ -130,7 +132,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 def check(given: Any) -> dict[str, Any]:
     if type(given) is str:
         given = _read(given)
-    elif _is_plain(given) or _is_plain_call(given):
+    elif _is_plain(given):
         return given  # type: ignore[no-any-return]
     if type(given) is not dict:
         raise ValueError(f"must be YAML text or an object, not {shown(given)}")
@@ -140,9 +142,19 @@ def check(given: Any) -> dict[str, Any]:
 
 
 def _is_plain(given: Any) -> bool:
-    """The commonest work by far, {command: [texts]}: what holds here is less than `core.work` allows."""
-    argv = given.get("command") if type(given) is dict and len(given) == 1 else None
-    if type(argv) is not list or not 0 < len(argv) <= 64 or not argv[0]:
+    """One of the commonest works, {command: [texts]} and {python: a function, args: few}."""
+    if type(given) is not dict:
+        return False
+    if "command" in given:
+        return len(given) == 1 and is_plain_command(given["command"])
+    if not given.keys() <= _CALL_PARTS or given.get("kwargs", _NOTHING) != _NOTHING:
+        return False
+    return is_plain_call(given.get("python"), given.get("args", []))
+
+
+def is_plain_command(argv: Any) -> bool:
+    """What holds here is less than `core.work` allows."""
+    if type(argv) is not list or not 0 < len(argv) <= FEW or not argv[0]:
         return False
     for each in argv:  # noqa: SIM110 - a generator would cost more than all the rest
         if type(each) is not str or len(each) >= 1024 or not each.isascii() or "\0" in each:
@@ -150,14 +162,11 @@ def _is_plain(given: Any) -> bool:
     return True
 
 
-def _is_plain_call(given: Any) -> bool:
-    """The commonest work of programs, {python: a function, args: few}: less than is allowed, here too."""
-    if type(given) is not dict or not given.keys() <= _CALL_PARTS or given.get("kwargs", _NOTHING) != _NOTHING:
-        return False
-    target, args = given.get("python"), given.get("args", [])
+def is_plain_call(target: Any, args: Any) -> bool:
+    """Less than is allowed, here too."""
     if type(target) is not str or len(target) > CALL_CHARS_MAX or not _is_target(target):
         return False
-    return type(args) is list and (not args or (len(args) <= 64 and len(encode(args)) < _FEW_BYTES))
+    return type(args) is list and (not args or (len(args) <= FEW and len(encode(args)) < _FEW_BYTES))
 
 
 @lru_cache(maxsize=1024)

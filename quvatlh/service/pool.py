@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from quvatlh.core.filters import TaskFilter
-from quvatlh.core.model import Role
+from quvatlh.core.model import Role, TaskSpec
 from quvatlh.core.owned import OwnedBy, OwnedFilter
 from quvatlh.core.rejections import STATUS as REJECTED_BY_CORE
 from quvatlh.core.rejections import FieldError
@@ -147,8 +147,8 @@ class Call:
 class NewTask(TypedDict):
     """One checked task. What was not given is absent: defaults are the core's."""
 
-    spec: Json
-    """A map that `msgspec.convert` takes as `core.model.TaskSpec`."""
+    spec: Json | TaskSpec
+    """What `msgspec.convert` takes as a TaskSpec: a map, or one already."""
     id: NotRequired[str]
     """Chosen by the producer."""
     at_ms: NotRequired[int]

@@ -23,6 +23,8 @@ from quvatlh.service.sources import Sources
 from quvatlh.service.writes import Writes
 
 NEXT_SHOWN: Final = 10
+_BESIDE: Final = frozenset({"payload", "payload_json", "kept_env"})
+"""What is given with a rule and is no part of it."""
 
 
 class Schedules:
@@ -49,12 +51,11 @@ class Schedules:
         return record
 
     async def put_schedule(self, call: Call, name: str, given: Json) -> Json:
-        outside = list(scoping.check_new(call.principal, given["task"], "task"))
+        outside = list(scoping.check_new(call.principal, _spec(given).task, "task"))
         if outside:
             raise scoping.refused(call.principal, outside)
         payload, is_json = given.get("payload"), given.get("payload_json", True)
-        given = await self._with_kept(call, name, given)
-        spec = _spec({key: value for key, value in given.items() if key not in {"payload", "payload_json"}})
+        spec = _spec(await self._with_kept(call, name, given))
         _check_rule(spec)
         faults = await self._sources.faults("task", spec.task)
         if faults:
@@ -120,8 +121,9 @@ def with_kept_env(given: Json, known: Mapping[str, str]) -> Json:
 
 
 def _spec(given: Json) -> ScheduleSpec:
+    rule = {name: value for name, value in given.items() if name not in _BESIDE}
     try:
-        return msgspec.convert(given, ScheduleSpec)
+        return msgspec.convert(rule, ScheduleSpec)
     except msgspec.ValidationError as error:
         raise Rejected("invalid", "the schedule cannot be kept so", [FieldError("", str(error))]) from error
 

@@ -13,14 +13,13 @@ import msgspec
 
 from quvatlh.core.events import Event
 from quvatlh.core.filters import TaskFilter
+from quvatlh.core.model import TaskSpec
 from quvatlh.core.rejections import FieldError
 from quvatlh.core.scopes import Scope
 from quvatlh.core.verbs.telling import QUEUE as NOTICES
 from quvatlh.service.pool import Call, Principal, Rejected
 
 MAY_SET_QUEUES: Final = frozenset({"admin", "operator"})
-_DEFAULT: Final = "default"
-"""Queue and group of a task that names none (core.model.TaskSpec)."""
 _SHOWN_MAX: Final = 5
 
 Places = Mapping[Any, tuple[str, str]]
@@ -37,19 +36,18 @@ def is_bounded(principal: Principal) -> bool:
     return principal.role not in MAY_SET_QUEUES or principal.scope is not None
 
 
-def check_new(principal: Principal, spec: Mapping[str, Any], place: str) -> Iterator[FieldError]:
+def check_new(principal: Principal, spec: TaskSpec, place: str) -> Iterator[FieldError]:
     """Of a task that is to be added, or kept by a schedule: what speaks against it."""
     scope = principal.scope
     if scope is not None:
-        queue, group = spec.get("queue", _DEFAULT), spec.get("group", _DEFAULT)
-        if not scope.has_queue(queue):
-            yield FieldError(f"{place}.queue", f"{queue} is none of this token's queues, {listed(scope.queues)}")
-        if not scope.has_group(group):
-            yield FieldError(f"{place}.group", f"{group} is none of this token's groups, {listed(scope.groups)}")
-        if "command" in (spec.get("notify") or {}) and not scope.has_queue(NOTICES):
+        if not scope.has_queue(spec.queue):
+            yield FieldError(f"{place}.queue", f"{spec.queue} is none of this token's queues, {listed(scope.queues)}")
+        if not scope.has_group(spec.group):
+            yield FieldError(f"{place}.group", f"{spec.group} is none of this token's groups, {listed(scope.groups)}")
+        if spec.notify is not None and spec.notify.command is not None and not scope.has_queue(NOTICES):
             text = f"runs in queue {NOTICES}, which is none of this token's queues, {listed(scope.queues)}"
             yield FieldError(f"{place}.notify.command", text)
-    if spec.get("queue_limit") is not None:
+    if spec.queue_limit is not None:
         if principal.role not in MAY_SET_QUEUES:
             text = f"sets a queue, which needs role operator; this token has {principal.role}"
             yield FieldError(f"{place}.queue_limit", text)

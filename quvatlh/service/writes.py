@@ -68,9 +68,9 @@ class Writes:
         faults: list[FieldError] = []
         judge = scoping.is_bounded(call.principal)
         for position, task in enumerate(tasks):
-            if judge:
-                faults += scoping.check_new(call.principal, task["spec"], f"tasks[{position}]")
             drafts.append(_draft(position, task))
+            if judge:
+                faults += scoping.check_new(call.principal, drafts[-1].spec, f"tasks[{position}]")
             if position % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
         if faults:

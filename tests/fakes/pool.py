@@ -303,7 +303,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         chosen = task.get("id")
         if chosen in self.records:
             return chosen, "id"
-        key = _unique_key(task["spec"])
+        key = _unique_key(msgspec.to_builtins(task["spec"]))
         holder = self.unique.get(key) if key else None
         if holder is not None and self.records[holder]["state"] not in FINISHED:
             return holder, "unique"
@@ -314,7 +314,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         at_ms = task.get("at_ms", self.now_ms + task.get("delay_ms", 0))
         record: Json = {
             "id": task_id,
-            "spec": dict(task["spec"]),
+            "spec": msgspec.to_builtins(task["spec"]),
             "state": "scheduled" if at_ms > self.now_ms else "pending",
             "created_at_ms": self.now_ms,
             "at_ms": at_ms,
@@ -324,7 +324,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         }
         record |= {name: task[name] for name in ("payload", "payload_json") if name in task}
         self.records[task_id] = record
-        key = _unique_key(task["spec"])
+        key = _unique_key(msgspec.to_builtins(task["spec"]))
         if key:
             self.unique[key] = task_id
         self._happen("task.added", record, position)

@@ -222,7 +222,7 @@ async def test_a_dialog_does_not_come_after_its_view(seen: Seen, place: str, but
         await slow.came()
         await seen.at("#/schedules")
         await expect(page.get_by_role("heading", name="Schedules")).to_be_visible()
-        async with page.expect_event("requestfinished", lambda request: re.search(reads, request.url)):
+        async with page.expect_event("requestfinished", lambda request: bool(re.search(reads, request.url))):
             slow.let_go()
     await seen.drawn()
     await expect(seen.dialog).to_have_count(0)

@@ -1,0 +1,114 @@
+"""The commonest ADDs, calls and commands with little around them, read straight into the core's types.
+
+What is read here would be taken as it is by `formats.decode` and `tasks.check`, and become the same; it takes half their
+time. Whatever else there is, all that is wrong included, is None: those two read it, and say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from quvatlh.api import work
+from quvatlh.api.checks import named
+from quvatlh.api.formats import LONG_NUMBER, ZEROS, encode
+from quvatlh.core.limits import ADD_TASKS_MAX
+from quvatlh.core.model import Signed, TaskSpec, Work
+from quvatlh.service.pool import NewTask
+
+_Few = Annotated[list[bool | int | float | str | None], Meta(max_length=work.FEW)]
+
+
+class _Nothing(Struct, forbid_unknown_fields=True):
+    """`{}`"""
+
+
+class _Call(Struct, forbid_unknown_fields=True, gc=False):
+    python: Annotated[str, Meta(max_length=work.CALL_CHARS_MAX)] | UnsetType = UNSET
+    args: _Few | UnsetType = UNSET
+    kwargs: _Nothing | UnsetType = UNSET
+    command: Annotated[list[str], Meta(min_length=1, max_length=work.FEW)] | UnsetType = UNSET
+
+
+class _Task(Struct, forbid_unknown_fields=True, gc=False):
+    work: _Call
+    name: str | UnsetType = UNSET
+    queue: str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    priority: Signed | UnsetType = UNSET
+
+
+class _Add(Struct, forbid_unknown_fields=True):
+    event: Literal["ADD"]
+    tasks: Annotated[list[_Task], Meta(min_length=1, max_length=ADD_TASKS_MAX)]
+
+
+_EVENT: Final = msgspec.json.Decoder(_Add)
+_TASK: Final = msgspec.json.Decoder(_Task)
+_name, _pathlike = named().check, named(slash=True).check
+
+
+def event(raw: bytes) -> list[NewTask] | None:
+    """The tasks of an ADD."""
+    found = _read(_EVENT, raw)
+    if found is None:
+        return None
+    try:
+        return [_made(each) for each in found.tasks]
+    except ValueError:
+        return None
+
+
+def task(raw: bytes) -> NewTask | None:
+    """A line of NDJSON."""
+    found = _read(_TASK, raw)
+    try:
+        return None if found is None else _made(found)
+    except ValueError:
+        return None
+
+
+def _read(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
+    try:
+        found = decoder.decode(raw)
+    except (ValueError, RecursionError):
+        return None
+    # As in formats.decode: a key twice, numbers that the log could not carry.
+    if raw.count(b":") != encode(found).count(b":") or b"\\u003" in raw or LONG_NUMBER in raw.translate(ZEROS):
+        return None
+    return found
+
+
+def _made(given: _Task) -> NewTask:
+    """ValueError: it is none of the commonest."""
+    rest: dict[str, Any] = {}
+    if given.name is not UNSET:
+        rest["name"] = _pathlike(given.name)
+    if given.queue is not UNSET:
+        rest["queue"] = _name(given.queue)
+    if given.group is not UNSET:
+        rest["group"] = _name(given.group)
+    if given.key is not UNSET:
+        rest["key"] = _pathlike(given.key)
+    if given.priority is not UNSET:
+        rest["priority"] = given.priority
+    return cast("NewTask", {"spec": TaskSpec(_work(given.work), **rest)})
+
+
+def _work(given: _Call) -> Work:
+    if given.command is not UNSET:
+        if (
+            given.python is UNSET
+            and given.args is UNSET
+            and given.kwargs is UNSET
+            and work.is_plain_command(given.command)
+        ):
+            return Work(tuple(given.command))
+    elif given.python is not UNSET:
+        args = [] if given.args is UNSET else given.args
+        if work.is_plain_call(given.python, args):
+            return Work(python=given.python, args=tuple(args))
+    raise ValueError("none of the commonest")
