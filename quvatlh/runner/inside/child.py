@@ -27,7 +27,8 @@ from typing import Any
 
 from quvatlh import task
 
-from .functions import described, formed, has_children, has_living_children, resolved, tell_environment
+from . import environ
+from .functions import described, formed, has_children, has_living_children, resolved
 from .streams import Stream
 
 VERSION = 1
@@ -186,7 +187,7 @@ class Child:
         mark = task.running.set(context)
         try:
             function = self._function(message["call"])
-            tell_environment(message)
+            environ.tell(message)
             context.began_s = time.perf_counter()  # what is imported for the first call is not how long its like takes
             self._alone = context
             try:

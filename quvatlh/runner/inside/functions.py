@@ -7,7 +7,6 @@ import base64
 import importlib
 import json
 import os
-import sys
 import traceback
 from typing import Any
 
@@ -19,32 +18,6 @@ _IN_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 """Characters as they are: escaped, most of the world's would take two or three times as much."""
 OURS = ("quvatlh.", "quvatlh_inside.")
 """Modules whose frames are nobody's concern."""
-
-
-def tell_environment(message: dict[str, Any]) -> None:
-    """For the processes that a task starts."""
-    _tell(b"QUVATLH_TASK_ID", message.get("task", ""))
-    _tell(b"QUVATLH_ACTION_ID", message["id"])
-    _tell(b"QUVATLH_ATTEMPT", str(message.get("attempt", 1)))
-    _tell(b"QUVATLH_FENCE", str(message.get("token", 0)))
-    _tell(b"QUVATLH_WORKER", message.get("worker", ""))
-    payload = message.get("payload")
-    if payload is not None:
-        _tell(b"QUVATLH_PAYLOAD", payload)
-    elif b"QUVATLH_PAYLOAD" in _ENVIRON:
-        del os.environ["QUVATLH_PAYLOAD"]
-
-
-_ENCODING = sys.getfilesystemencoding()
-_ENVIRON: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001 - 3 us less of each task
-
-
-def _tell(name: bytes, text: str) -> None:
-    """As os.environ does it; what stands there already, it would write again."""
-    value = text.encode(_ENCODING, "surrogateescape")
-    if _ENVIRON.get(name) != value:
-        os.putenv(name, value)
-        _ENVIRON[name] = value
 
 
 def resolved(target: str) -> Any:
