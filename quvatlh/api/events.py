@@ -134,7 +134,7 @@ async def post_events(exchange: Exchange) -> web.StreamResponse:
     if content_type == YAML:
         return await _add(exchange, *await _tasks_of_yaml(exchange))
     raw = await exchange.body()
-    commonest = plain.event(raw)
+    commonest = plain.tasks_of(raw)
     if commonest is not None:
         return await _added(exchange, commonest, exchange.key(raw))
     event, key = exchange.read(raw)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from quvatlh.api import plain, problems, tasks
+from quvatlh.api import problems, tasks
 from quvatlh.api.checks import Fault, Faults, rejected
 from quvatlh.api.exchange import NDJSON, Exchange
 from quvatlh.api.formats import decode, encode
@@ -116,9 +116,6 @@ async def checked_lines(cut: Cut) -> Sequence[NewTask]:
 
 
 def _task(line: bytes) -> NewTask:
-    commonest = plain.task(line)
-    if commonest is not None:
-        return commonest
     try:
         value = decode(line)
     except ValueError as error:

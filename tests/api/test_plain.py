@@ -44,6 +44,11 @@ TASKS = st.fixed_dictionaries(
 )
 
 
+def task(line: bytes) -> Any:
+    made = plain.tasks_of(b'{"event":"ADD","tasks":[' + line + b"]}")
+    return None if made is None else made[0]
+
+
 def usual(line: bytes) -> Any:
     """None where it is refused."""
     try:
@@ -58,7 +63,7 @@ def usual(line: bytes) -> Any:
 @example({"work": {"python": "a:b", "args": [1.0, -0.0, True, None, "\u2028"]}, "priority": 3})
 def test_a_task_is_what_it_is_the_usual_way(given_: dict[str, Any]) -> None:
     line = msgspec.json.encode(given_)
-    made, expected = plain.task(line), usual(line)
+    made, expected = task(line), usual(line)
     if made is not None:
         assert expected is not None
         assert made["spec"] == msgspec.convert(expected.pop("spec"), TaskSpec)
@@ -68,8 +73,8 @@ def test_a_task_is_what_it_is_the_usual_way(given_: dict[str, Any]) -> None:
 
 @given(st.lists(TASKS, max_size=3))
 def test_an_event_is_its_tasks(given_: list[dict[str, Any]]) -> None:
-    made = plain.event(msgspec.json.encode({"event": "ADD", "tasks": given_}))
-    each = [plain.task(msgspec.json.encode(task)) for task in given_]
+    made = plain.tasks_of(msgspec.json.encode({"event": "ADD", "tasks": given_}))
+    each = [task(msgspec.json.encode(one)) for one in given_]
     assert made == (None if not each or None in each else each)
 
 
@@ -82,8 +87,8 @@ def test_an_event_is_its_tasks(given_: list[dict[str, Any]]) -> None:
     ],
 )
 def test_the_commonest_are_read_so(line: bytes) -> None:
-    assert plain.task(line) is not None
-    assert plain.event(b'{"event":"ADD","tasks":[' + line + b"," + line + b"]}") is not None
+    assert task(line) is not None
+    assert plain.tasks_of(b'{"event":"ADD","tasks":[' + line + b"," + line + b"]}") is not None
 
 
 @pytest.mark.parametrize(
@@ -110,13 +115,13 @@ def test_the_commonest_are_read_so(line: bytes) -> None:
     ],
 )
 def test_what_is_not_taken_is_none_of_them(line: bytes) -> None:
-    assert plain.task(line) is None
+    assert task(line) is None
     assert usual(line) is None
 
 
 def test_an_event_of_another_kind_is_none_of_them() -> None:
     line = b'{"work":{"command":["true"]}}'
-    assert plain.event(b'{"event":"DELETE","tasks":[' + line + b"]}") is None
-    assert plain.event(b'{"tasks":[' + line + b"]}") is None
-    assert plain.event(b'{"event":"ADD","tasks":[]}') is None
-    assert plain.event(b'{"event":"ADD","tasks":[' + b",".join([line] * 5001) + b"]}") is None
+    assert plain.tasks_of(b'{"event":"DELETE","tasks":[' + line + b"]}") is None
+    assert plain.tasks_of(b'{"tasks":[' + line + b"]}") is None
+    assert plain.tasks_of(b'{"event":"ADD","tasks":[]}') is None
+    assert plain.tasks_of(b'{"event":"ADD","tasks":[' + b",".join([line] * 5001) + b"]}") is None
