@@ -35,8 +35,8 @@ _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 """A JSON value as bytes."""
-ZEROS = bytes.maketrans(b"123456789", b"000000000")
-LONG_NUMBER = b"0" * 19
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * 19
 _CONTAINERS = frozenset({dict, list})
 
 
@@ -54,12 +54,21 @@ def decode(raw: bytes) -> Any:
         raise ValueError(_words(error)) from None
     if raw.count(b"{") + raw.count(b"[") > DEPTH_MAX:
         _check_depth(value)
-    # As many colons as the value has means that no key was lost. A colon may be written as an escape; then look closer.
-    if raw.count(b":") != encode(value).count(b":") or b"\\u003" in raw:
+    if may_lack_keys(raw, value):
         _check_keys(raw)
-    if LONG_NUMBER in raw.translate(ZEROS):
+    if may_be_too_large(raw):
         check_integers(value)
     return value
+
+
+def may_lack_keys(raw: bytes, value: object) -> bool:
+    """As many colons as the value has means that no key was lost. A colon may be written as an escape; then look closer."""
+    return raw.count(b":") != encode(value).count(b":") or b"\\u003" in raw
+
+
+def may_be_too_large(raw: bytes) -> bool:
+    """A whole number in it, for the log."""
+    return _LONG_NUMBER in raw.translate(_ZEROS)
 
 
 def _words(error: Exception) -> str:

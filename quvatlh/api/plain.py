@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from quvatlh.api import work
 from quvatlh.api.checks import named
-from quvatlh.api.formats import LONG_NUMBER, ZEROS, encode
+from quvatlh.api.formats import may_be_too_large, may_lack_keys
 from quvatlh.core.limits import ADD_TASKS_MAX
 from quvatlh.core.model import Signed, TaskSpec, Work
 from quvatlh.service.pool import NewTask
@@ -55,10 +55,8 @@ def tasks_of(raw: bytes) -> list[NewTask] | None:
     """Of an ADD."""
     try:
         found = _DECODER.decode(raw)
-        # As in formats.decode: a key twice, numbers that the log could not carry.
-        if raw.count(b":") != encode(found).count(b":") or b"\\u003" in raw or LONG_NUMBER in raw.translate(ZEROS):
-            return None
-        return [_made(each) for each in found.tasks]
+        doubtful = may_lack_keys(raw, found) or may_be_too_large(raw)
+        return None if doubtful else [_made(each) for each in found.tasks]
     except (ValueError, RecursionError):
         return None
 
