@@ -1,4 +1,4 @@
-"""Queues and shapes as one entry sees them: read once, changed in memory, written at its end."""
+"""Queues and shapes: read once, changed in memory, written at the end of an entry, known from then on (memory.py)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from quvatlh.core import disciplines
+from quvatlh.core.limits import NO_LIMIT
 from quvatlh.core.model import Code, QueueSettings
 from quvatlh.core.tally import SHAPE, Tally
 
@@ -46,6 +47,14 @@ class QueueState:
             return True
         self._fill(now)
         return self.bucket_units >= rate.per_ms
+
+    def starts(self, now: int) -> int:
+        """How many the rate lets start now."""
+        rate = self.settings.rate
+        if rate is None:
+            return NO_LIMIT
+        self._fill(now)
+        return self.bucket_units // rate.per_ms
 
     def free_at(self, now: int) -> int | None:
         """When the rate allows the next start: now or later; None without a rate."""
@@ -85,11 +94,19 @@ class QueueState:
 
 
 class Queues:
-    """All queues of one entry."""
+    """All that were asked for."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._read: dict[str, QueueState | None] = {}
+
+    @property
+    def known(self) -> int:
+        return len(self._read)
+
+    def forget(self) -> None:
+        """What was read; nothing waits to be written."""
+        self._read.clear()
 
     def get(self, name: str) -> QueueState | None:
         if name not in self._read:
@@ -151,6 +168,18 @@ class Shapes:
         self._shapes: dict[int, Shape] = {}
         self.suspects: set[int] = set()
         """Shapes that some task may have lost in this entry."""
+        self.of_new: dict[tuple[object, ...], int] = {}
+        """Of new tasks, by what they are made of."""
+
+    @property
+    def known(self) -> int:
+        return max(len(self._shapes), len(self.of_new))
+
+    def forget(self) -> None:
+        """What was read."""
+        self._ids.clear()
+        self._shapes.clear()
+        self.of_new.clear()
 
     def id_of(self, shape: Shape, next_id: int) -> tuple[int, bool]:
         """Its number, and whether it is new and took `next_id`."""
@@ -180,5 +209,5 @@ class Shapes:
         unused = [(number,) for number in sorted(self.suspects) if self._tally.get(SHAPE, "", number) == 0]
         self._db.executemany("DELETE FROM shape WHERE id = ?", unused)
         self.suspects.clear()
-        self._ids.clear()
-        self._shapes.clear()
+        if unused:
+            self.forget()

@@ -10,6 +10,7 @@ from typing import Final
 
 from quvatlh.core.limits import INTEGER_MAX, LEDGER_ROWS_MAX, NO_LIMIT
 from quvatlh.core.lines import misplaced
+from quvatlh.core.memory import Memory
 from quvatlh.core.rows import TASK_SELECT, task_row
 from quvatlh.core.unit import Unit, settle
 
@@ -125,7 +126,7 @@ def check_invariants(db: sqlite3.Connection, *, limits_hold: bool = True) -> lis
 
 def _misplaced(db: sqlite3.Connection) -> list[str]:
     """In every line the first is to be seen if its key and name have room, and nobody else is."""
-    return [f"a line is not in order: {each}" for each in misplaced(Unit(db, 0, 0))[:_SHOWN]]
+    return [f"a line is not in order: {each}" for each in misplaced(Unit(Memory(db), 0, 0))[:_SHOWN]]
 
 
 def _unsettled(db: sqlite3.Connection) -> list[str]:

@@ -6,7 +6,8 @@ the ready order, 2 in a line behind it. The first of a line is in the ready orde
 actions as may be: so what a limit holds up is looked at by nobody, however many there are. In a queue of limit 1 the
 first is always there, since it holds up the rest.
 
-Which one is visible follows from the tables alone: `refill` makes it so for every line that an entry has touched.
+Which one is visible follows from the tables alone: `refill` makes it so for every line that an entry has touched. Who is
+first of a line, and whether he is seen, is remembered from entry to entry (memory.py).
 """
 
 from __future__ import annotations
@@ -52,10 +53,8 @@ UPDATE task SET ready = 1, rank = shown.value FROM json_each(?) shown WHERE seq 
 """The same of many: the rank of each, by its number."""
 
 
-class Line(NamedTuple):
-    flow: str
-    queue: str
-    shape: int
+Line = tuple[str, str, int]
+"""Flow, queue, shape."""
 
 
 class First(NamedTuple):
@@ -102,37 +101,41 @@ class Lines:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._db: sqlite3.Connection = unit.db
+        self._firsts = unit.memory.firsts
+        """Of lines that are known, as of the last refill; of those touched since, while nobody else can have become first."""
         self._visible: dict[Line, int | None] = {}
         """Touched lines, and who of them was in the ready order before."""
         self._shown: dict[int, int] = {}
         """Rank of each that comes into the ready order, or moves in it, by seq."""
-        self._first_of_new: set[Line] = set()
-        """Lines that were empty and have nothing new."""
         self._named: dict[str, list[str]] = {}
         """Queues in which ready tasks of a limited name wait, by that name, by the tables."""
         self._any_named: bool | None = None
 
     def of(self, task: TaskRow) -> Line | None:
-        return None if task.flow is None else Line(task.flow, task.queue, task.shape)
+        return None if task.flow is None else (task.flow, task.queue, task.shape)
 
-    def touch(self, line: Line, visible: int | None = None) -> None:
-        """Before anything of it changes; `visible` is who of it is in the ready order, where that is known."""
+    def touch(self, line: Line) -> None:
+        """Before anything of it changes."""
+        self._look_at(line)
+        self._firsts.pop(line, None)
+
+    def _look_at(self, line: Line) -> First | None:
+        """It is looked at by `refill`, who may be first of it or not. Who is now, where that is known or was not asked before."""
         if line in self._visible:
-            return
-        if visible is not None:
-            self._visible[line] = visible
-        else:
-            first = self._first(line)
-            self._visible[line] = first.seq if first is not None and first.ready == VISIBLE else None
-            if first is None:
-                self._first_of_new.add(line)
+            return self._firsts.get(line)
+        first = self._firsts[line] if line in self._firsts else self._first(line)
+        self._firsts[line] = first
+        self._visible[line] = first.seq if first is not None and first.ready == VISIBLE else None
+        return first
 
     def leave(self, line: Line, seq: int, *, visible: bool) -> None:
         """Before one of it is awarded; `visible`: it is in the ready order, and its award takes it out of that."""
         if not visible:
             self.touch(line)
-        elif self._visible.get(line, seq) == seq:
+            return
+        if self._visible.get(line, seq) == seq:
             self._visible[line] = None
+        self._firsts.pop(line, None)
 
     def join(
         self, line: Line, place: tuple[int, int], key: str | None, named: tuple[str, str, int | None]
@@ -140,15 +143,20 @@ class Lines:
         """Of a new task that is about to be written: whether it is seen at once, as the first of its line, and its rank;
         `place` is its seq and turn, `named` its group, name and limit."""
         (seq, turn), (group, name, lim) = place, named
-        if line not in self._visible:
-            self.touch(line)
-        if line.flow.startswith(_NAME):
-            self._unit.tally.add(tally.NAMED, _names(group, name), line.queue, 1)
-        if line in self._first_of_new:
-            self._first_of_new.discard(line)
-            if self.may_start(line, First(seq, BEHIND, 0, 0, key, group, name, name, lim)):
+        first = self._firsts.get(line) if line in self._visible else self._look_at(line)
+        flow, queue, _ = line
+        if flow[0] == _NAME:
+            self._unit.tally.add(tally.NAMED, _names(group, name), queue, 1)
+        if first is not None:
+            if turn < first.turn:
+                self._firsts.pop(line)
+        elif line in self._firsts:  # it was empty
+            new = First(seq, BEHIND, turn, turn, key, group, name, name, lim)
+            if self.may_start(line, new):
+                new = new._replace(ready=VISIBLE, rank=self.rank(queue, turn, key))
                 self._visible[line] = seq
-                return VISIBLE, self.rank(line.queue, turn, key)
+            self._firsts[line] = new
+            return new.ready, new.rank
         return BEHIND, turn
 
     def count(self, task: TaskRow | Candidate, n: int) -> None:
@@ -189,7 +197,7 @@ class Lines:
         shape = -1
         while (row := self._db.execute(_SHAPES, (queue, flow, shape)).fetchone()) is not None:
             shape = row[0]
-            self.touch(Line(flow, queue, shape))
+            self._look_at((flow, queue, shape))
 
     def _touch_named(self, names: str) -> None:
         end = names[:-1] + chr(ord(_END) + 1)
@@ -197,7 +205,7 @@ class Lines:
             flow, shape = "", -1
             while (row := self._db.execute(_NAMED, (queue, names, end, flow, shape)).fetchone()) is not None:
                 flow, shape = row
-                self.touch(Line(flow, queue, shape))
+                self._look_at((flow, queue, shape))
 
     def _queues_of(self, names: str) -> list[str]:
         """Counters are written when lines have been refilled: until then the tables say the same."""
@@ -214,38 +222,43 @@ class Lines:
     def refill(self) -> None:
         """The first of every line that was touched is visible if it may start, and nobody else of it."""
         lines, self._visible = self._visible, {}
-        self._first_of_new.clear()
         self._named.clear()
         self._any_named = None
-        firsts = self._firsts(lines)
+        self._read_firsts([line for line in lines if line not in self._firsts])
         for line, before in lines.items():
-            first = firsts.get(line)
-            if first is not None and not self.may_start(line, first):
-                first = None
-            if before is not None and (first is None or first.seq != before):
+            first = self._firsts[line]
+            if first is None or not self.may_start(line, first):
+                if before is not None:
+                    self._hide(line, before)
+                if first is not None and first.ready == VISIBLE:
+                    self._firsts[line] = first._replace(ready=BEHIND)
+                continue
+            if before is not None and first.seq != before:
                 self._hide(line, before)
-            if first is not None:
-                self._show(line, first)
+            self._firsts[line] = self._show(line, first)
         if len(self._shown) >= schema.TOGETHER_MIN:
             self._db.execute(_SHOW_MANY, (json_list(self._shown),))
         elif self._shown:
             self._db.executemany(_SHOW, [(rank, seq) for seq, rank in self._shown.items()])
         self._shown.clear()
 
-    def _show(self, line: Line, first: First) -> None:
-        rank = self.rank(line.queue, first.turn, first.key)
+    def _show(self, line: Line, first: First) -> First:
+        """As it stands then."""
+        _, queue, shape = line
+        rank = self.rank(queue, first.turn, first.key)
         if first.ready == VISIBLE:
-            rank = max(rank, first.rank) if self._is_fair(line.queue) else rank
-            if rank != first.rank:
-                self._shown[first.seq] = rank
-            return
+            rank = max(rank, first.rank) if self._is_fair(queue) else rank
+            if rank == first.rank:
+                return first
+        else:
+            self._unit.tally.add(tally.READY, queue, shape, 1)
         self._shown[first.seq] = rank
-        self._unit.tally.add(tally.READY, line.queue, line.shape, 1)
+        return first._replace(ready=VISIBLE, rank=rank)
 
     def _hide(self, line: Line, seq: int) -> None:
         sql = "UPDATE task SET ready = 2 WHERE seq = ? AND ready = 1 AND flow = ? AND queue = ? AND shape = ?"
         if self._db.execute(sql, (seq, *line)).rowcount:
-            self._unit.tally.add(tally.READY, line.queue, line.shape, -1)
+            self._unit.tally.add(tally.READY, *line[1:], -1)
 
     def rank(self, queue: str, turn: int, key: str | None) -> int:
         """The place of the first of a line in the order of its queue."""
@@ -258,28 +271,28 @@ class Lines:
         row = self._db.execute(_FIRST, line).fetchone()
         return None if row is None else First(*row)
 
-    def _firsts(self, lines: Collection[Line]) -> dict[Line, First]:
+    def _read_firsts(self, lines: Collection[Line]) -> None:
         """Of many lines of a queue and shape at once: a statement costs more than a line."""
         alike: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
-        found: dict[Line, First] = {}
         for line in lines:
-            if "\0" not in line.flow:
-                alike[line.queue, line.shape].append(line.flow)
-            elif (first := self._first(line)) is not None:  # SQLite ends a text of JSON there
-                found[line] = first
+            self._firsts[line] = None
+            if "\0" not in line[0]:
+                alike[line[1:]].append(line[0])
+            else:  # SQLite ends a text of JSON there
+                self._firsts[line] = self._first(line)
         for (queue, shape), several in alike.items():
             for flow, *columns in self._db.execute(_FIRSTS, (json_list(several), queue, shape)):
-                found[Line(flow, queue, shape)] = First(*columns)
-        return found
+                self._firsts[flow, queue, shape] = First._make(columns)
 
     def may_start(self, line: Line, first: First) -> bool:
-        settings = self._unit.queue(line.queue).settings
+        flow, queue, _ = line
+        settings = self._unit.queue(queue).settings
         if settings.limit == 1:
             return True
-        if line.flow.startswith(_KEY):
+        if flow[0] == _KEY:
             if settings.limit_per_key is None or first.key is None:
                 return True
-            return self._unit.tally.get(tally.LIVE_KEY, line.queue, first.key) < settings.limit_per_key
+            return self._unit.tally.get(tally.LIVE_KEY, queue, first.key) < settings.limit_per_key
         counted = self._unit.names.live(first.grp, first.name or first.id)
         smallest = min((lim for lim, n in counted.items() if n), default=limits.NO_LIMIT)
         return sum(counted.values()) < min(smallest, first.lim or limits.NO_LIMIT)
@@ -292,7 +305,7 @@ def misplaced(unit: Unit) -> list[str]:
     sql = """SELECT DISTINCT flow, queue, shape FROM task JOIN queue ON queue.name = task.queue
         WHERE ready > 0 AND flow IS NOT NULL AND rerank_from IS NULL"""
     for flow, queue, shape in unit.db.execute(sql).fetchall():
-        line = Line(flow, queue, shape)
+        line = (flow, queue, shape)
         rows = unit.db.execute(f"{_FIRST.removesuffix(' LIMIT 1')}", line).fetchall()
         seen = [row[0] for row in rows if row[1] == VISIBLE]
         first = First(*rows[0])

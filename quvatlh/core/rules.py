@@ -13,6 +13,7 @@ from typing import Protocol
 from quvatlh.core import schema
 from quvatlh.core.commands import Item
 from quvatlh.core.machine import LogEntry
+from quvatlh.core.memory import Memory
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.requests import Requests
 from quvatlh.core.results import Answer, Awarded, Outcome
@@ -45,18 +46,27 @@ class TableRules:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
+        self._memory: Memory | None = None
 
     def migrate(self, db: sqlite3.Connection) -> None:
         schema.migrate(db)
 
+    def memory(self, db: sqlite3.Connection) -> Memory:
+        """Of this connection; between entries, it may be asked by others, too."""
+        if self._memory is None or self._memory.db is not db:
+            self._memory = Memory(db)
+        return self._memory
+
     def apply(self, db: sqlite3.Connection, entry: LogEntry) -> Sequence[Outcome]:
         if not entry.items:
             return ()
-        unit = Unit(db, entry.index, entry.time_ms)
+        memory = self.memory(db)
+        unit = Unit(memory, entry.index, entry.time_ms)
         requests = Requests(unit)
         outcomes = [self._outcome(unit, requests, position, item) for position, item in enumerate(entry.items)]
         requests.flush()
         unit.flush()
+        memory.trim()
         return outcomes
 
     def _outcome(self, unit: Unit, requests: Requests, position: int, data: bytes) -> Outcome:

@@ -1,4 +1,5 @@
-"""Counters: what is read without scanning. Changes are collected over an entry and written once.
+"""Counters: what is read without scanning. Changes are collected over an entry and written once; what was read is known from
+then on (memory.py).
 
 A counter at zero has no row, so that keys and workers that come and go leave nothing behind.
 """
@@ -40,20 +41,30 @@ _TOGETHER_MIN: Final = 3
 IN_LINE: Final = "pending, in a line"
 """Stands for the state of a new task that is pending and not in the ready order."""
 
-_UPSERT = "INSERT INTO tally VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
-_DROP = "DELETE FROM tally WHERE scope = ? AND a = ? AND b = ? AND n = 0"
+_READ = "SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?"
+_WRITE = "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?)"
+_DROP = "DELETE FROM tally WHERE scope = ? AND a = ? AND b = ?"
 _UPSERT_NAME = "INSERT INTO name_live VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
 _DROP_NAME = "DELETE FROM name_live WHERE grp = ? AND name = ? AND lim = ? AND n = 0"
 
 
 class Tally:
-    """The counters of one entry."""
+    """The counters, with what an entry has changed so far."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._changes: defaultdict[Counter, int] = defaultdict(int)
         self._new: defaultdict[tuple[str, str, int, int], int] = defaultdict(int)
         self._before: dict[Counter, int] = {}
+        """What stands in the table; 0 has no row."""
+
+    @property
+    def known(self) -> int:
+        return len(self._before)
+
+    def forget(self) -> None:
+        """What was read; nothing waits to be written."""
+        self._before.clear()
 
     def add(self, scope: str, a: str, b: str | int, n: int) -> None:
         self._changes[scope, a, b] += n
@@ -63,14 +74,16 @@ class Tally:
         self._new[queue, state, priority, shape] += 1
 
     def get(self, scope: str, a: str, b: str | int) -> int:
-        counter = (scope, a, b)
-        before = self._before.get(counter)
-        if before is None:
-            row = self._db.execute("SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?", counter).fetchone()
-            before = self._before[counter] = row[0] if row else 0
         if self._new:
             self._sum_up()
-        return before + self._changes.get(counter, 0)
+        counter = (scope, a, b)
+        before = self._before.get(counter)
+        return (self._read(counter) if before is None else before) + self._changes.get(counter, 0)
+
+    def _read(self, counter: Counter) -> int:
+        row = self._db.execute(_READ, counter).fetchone()
+        found = self._before[counter] = int(row[0]) if row else 0
+        return found
 
     def know(self, scope: str, a: str, several: Collection[str]) -> None:
         """Read what will be asked for, at once."""
@@ -98,14 +111,23 @@ class Tally:
 
     def flush(self) -> None:
         self._sum_up()
-        changed = [(*counter, n) for counter, n in self._changes.items() if n]
-        if changed:
-            self._db.executemany(_UPSERT, changed)
-            less = [row[:3] for row in changed if row[3] < 0]
-            if less:
-                self._db.executemany(_DROP, less)
+        known = self._before
+        written: list[tuple[str, str, str | int, int]] = []
+        gone: list[Counter] = []
+        for counter, n in self._changes.items():
+            if not n:
+                continue
+            before = known.get(counter)
+            after = known[counter] = (self._read(counter) if before is None else before) + n
+            if after:
+                written.append((*counter, after))
+            else:
+                gone.append(counter)
+        if written:
+            self._db.executemany(_WRITE, written)
+        if gone:
+            self._db.executemany(_DROP, gone)
         self._changes.clear()
-        self._before.clear()
 
 
 class NameTally:
@@ -120,6 +142,14 @@ class NameTally:
         self._limits: dict[tuple[str, str], dict[int, int]] = {}
         self._changed: dict[tuple[str, str, int], int] = {}
         self._any: bool | None = None
+
+    @property
+    def known(self) -> int:
+        return len(self._limits)
+
+    def forget(self) -> None:
+        """What was read; nothing waits to be written."""
+        self._limits.clear()
 
     def any(self) -> bool:
         """Whether any action is counted by name at all."""
@@ -147,7 +177,12 @@ class NameTally:
         changed = [(*key, n) for key, n in self._changed.items() if n]
         if changed:
             self._db.executemany(_UPSERT_NAME, changed)
-            self._db.executemany(_DROP_NAME, [row[:3] for row in changed if row[3] < 0])
+            less = [row[:3] for row in changed if row[3] < 0]
+            if less:
+                self._db.executemany(_DROP_NAME, less)
+                self._any = None
+        for group, name, limit in self._changed:
+            counted = self._limits[group, name]
+            if counted.get(limit) == 0:
+                del counted[limit]
         self._changed.clear()
-        self._limits.clear()
-        self._any = None

@@ -31,11 +31,16 @@ def lent_by(scope: str) -> str:
 class Tags:
     """Those of one scope, as far as they were asked for."""
 
-    __slots__ = ("_db", "_finish", "_scope", "moved", "served", "virtual")
+    __slots__ = ("_db", "_finish", "_known", "_scope", "moved", "served", "virtual")
 
-    def __init__(self, db: sqlite3.Connection, scope: str) -> None:
-        row = db.execute("SELECT tag FROM virtual WHERE scope = ?", (scope,)).fetchone()
-        self.virtual: int = row[0] if row else 0
+    def __init__(self, db: sqlite3.Connection, scope: str, known: Tags | None = None) -> None:
+        """`known`: what is read of there, and not of the tables."""
+        self._known = known
+        if known is None:
+            row = db.execute("SELECT tag FROM virtual WHERE scope = ?", (scope,)).fetchone()
+            self.virtual: int = row[0] if row else 0
+        else:
+            self.virtual = known.virtual
         self.moved = False
         """Virtual time is another than in the table."""
         self.served: set[str] = set()
@@ -43,6 +48,10 @@ class Tags:
         self._db = db
         self._scope = scope
         self._finish: dict[str, int] = {}
+
+    @property
+    def known(self) -> int:
+        return len(self._finish)
 
     def start_tag(self, flow: str) -> int:
         finish = self._finish.get(flow)
@@ -56,37 +65,42 @@ class Tags:
         return self._read(flow) if found is None else found
 
     def serve(self, flow: str, cost: int, weight: int) -> int:
-        """It starts something; with which tag."""
+        """It starts something. With which tag its next one may start."""
         tag = self._finish.get(flow)
         if tag is None:
             tag = self._read(flow)
         if tag < self.virtual:  # noqa: PLR1730 - as in start_tag
             tag = self.virtual
         self.virtual = tag
-        self._finish[flow] = tag + span(cost, weight)
+        after = self._finish[flow] = tag + span(cost, weight)
         self.moved = True
         self.served.add(flow)
-        return tag
+        return after
 
     def serve_in_row(self, flow: str, cost: int, weight: int, times: int) -> None:
         """As `serve` so many times, one after the other: each begins where the one before it ended."""
         if times == 1:
             self.serve(flow, cost, weight)
             return
-        tag, each = self.serve(flow, cost, weight), span(cost, weight)
-        self.virtual = tag + (times - 1) * each
-        self._finish[flow] = tag + times * each
+        after, each = self.serve(flow, cost, weight), span(cost, weight)
+        self.virtual = after + (times - 2) * each
+        self._finish[flow] = after + (times - 1) * each
 
     def refund(self, flow: str, cost: int, weight: int) -> None:
-        """What it started was given back."""
-        self._finish[flow] = max(0, self.finish(flow) - span(cost, weight))
-        self.served.add(flow)
+        """What it started was given back. A tag that virtual time has passed is none, and stays none: it may have been swept."""
+        tag = self.finish(flow)
+        if tag > self.virtual:
+            self._finish[flow] = max(0, tag - span(cost, weight))
+            self.served.add(flow)
 
     def know(self, flows: Collection[str]) -> None:
         """Read what will be asked for, at once."""
         missing = [
             flow for flow in flows if flow not in self._finish and "\0" not in flow
         ]  # JSON ends there for SQLite
+        if self._known is not None:
+            self._known.know(missing)
+            return
         if len(missing) < _TOGETHER_MIN:
             return
         self._finish.update(dict.fromkeys(missing, 0))
@@ -101,25 +115,38 @@ class Tags:
         return found
 
     def _read(self, flow: str) -> int:
+        if self._known is not None:
+            found = self._finish[flow] = self._known.finish(flow)
+            return found
         sql = "SELECT finish FROM turn WHERE scope = ? AND flow = ?"
         row = self._db.execute(sql, (self._scope, flow)).fetchone()
-        found: int = row[0] if row else 0
-        self._finish[flow] = found
+        found = self._finish[flow] = int(row[0]) if row else 0
         return found
 
 
 class Turns:
-    """Of one entry, or of a round of the master, which writes nothing."""
+    """Of the state machine, or of a round of the master, which writes nothing."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, known: Turns | None = None) -> None:
+        """`known`: the state machine's, for a round."""
         self._db = db
+        self._known = known
         self._tags: dict[str, Tags] = {}
+
+    @property
+    def known(self) -> int:
+        return sum(tags.known for tags in self._tags.values())
+
+    def forget(self) -> None:
+        """What was read; nothing waits to be written."""
+        self._tags.clear()
 
     def of(self, scope: str) -> Tags:
         """Until the scope is dropped or starts over."""
         found = self._tags.get(scope)
         if found is None:
-            found = self._tags[scope] = Tags(self._db, scope)
+            known = None if self._known is None else self._known.of(scope)
+            found = self._tags[scope] = Tags(self._db, scope, known)
         return found
 
     def start_tag(self, scope: str, flow: str) -> int:

@@ -1,4 +1,4 @@
-"""One entry's work on the tables: what its commands read, change and tell, and the books that are kept for all of them.
+"""One entry's work on the tables: what its commands read, change and tell, with the books that outlive it (memory.py).
 
 `store` is the one way to change a task (but for the hot statements in verbs/award.py and verbs/finish.py, which do the same
 sums for whole batches): it derives what follows from the state and moves every counter. Nothing here decides.
@@ -13,10 +13,11 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from quvatlh.core import schema, tally, uniqueness
-from quvatlh.core.books import Queues, QueueState, Shape, Shapes
+from quvatlh.core.books import QueueState, Shape
 from quvatlh.core.classes import Classes
 from quvatlh.core.events import Event
 from quvatlh.core.lines import BEHIND, FLOWS, VISIBLE, Lines, flow_of
+from quvatlh.core.memory import Memory
 from quvatlh.core.model import QueueSettings, TaskSpec
 from quvatlh.core.rows import (
     CANDIDATE_SELECT,
@@ -35,7 +36,6 @@ from quvatlh.core.rows import (
     task_row,
 )
 from quvatlh.core.scopes import Scope
-from quvatlh.core.turns import Turns
 
 
 class Gone(NamedTuple):
@@ -77,22 +77,24 @@ SELECT seq, id, chosen, CASE kept WHEN 2 THEN finished_at + keep_ms END, state, 
 class Unit:
     """Made for one entry; `flush` writes what was collected."""
 
-    def __init__(self, db: sqlite3.Connection, index: int, now: int) -> None:
+    def __init__(self, memory: Memory, index: int, now: int) -> None:
+        db = memory.db
         self.db = db
+        self.memory = memory
         self.index = index
         self.now = now
         self.scope: Scope | None = None
         """Of who asked for the item that is carried out."""
-        self.tally = tally.Tally(db)
-        self.names = tally.NameTally(db)
-        self.queues = Queues(db)
-        self.shapes = Shapes(db, self.tally)
+        self.tally = memory.tally
+        self.names = memory.names
+        self.queues = memory.queues
+        self.shapes = memory.shapes
         self.lines = Lines(self)
-        self.turns = Turns(db)
+        self.turns = memory.turns
         self.classes = Classes(self)
         self.events: list[Event] = []
         self._told = 0
-        self._serials: dict[str, int] = dict(db.execute("SELECT name, n FROM serial").fetchall())
+        self._serials = memory.serials
         self._serials_before = dict(self._serials)
         self.new_tasks: list[tuple[Any, ...]] = []
         self.new_plain_tasks: list[tuple[Any, ...]] = []
@@ -100,8 +102,6 @@ class Unit:
         """As INSERT_TASK, INSERT_PLAIN_TASK and INSERT_LINED_TASK want them."""
         self.new_bodies: list[tuple[int, str | None, bytes | None, int]] = []
         self.new_ids: set[str] = set()
-        self.new_shapes: dict[tuple[object, ...], int] = {}
-        """Of the tasks of this entry, by what they are made of; void when shapes are dropped."""
 
     # --- numbers and news ---
 
@@ -347,15 +347,16 @@ class Unit:
         self.tally.flush()
         self.names.flush()
         self.shapes.drop_unused()
-        self.new_shapes.clear()
         self.queues.flush()
         changed = [(name, n) for name, n in self._serials.items() if self._serials_before.get(name) != n]
         if changed:
             self.db.executemany("INSERT OR REPLACE INTO serial VALUES (?, ?)", changed)
+            self._serials_before.update(changed)
 
     def _start_over(self, scope: str) -> None:
         """Tags have grown as far as they may: those that stand in the ready order are flows' of a queue."""
         tag = self.turns.start_over(scope)
+        self.memory.firsts.clear()
         if scope.startswith(FLOWS):
             sql = "UPDATE task SET rank = max(0, rank - ?) WHERE ready = 1 AND queue = ? AND flow IS NOT NULL"
             self.db.execute(sql, (tag, scope.removeprefix(FLOWS)))

@@ -20,7 +20,6 @@ from quvatlh.core.classes import read_tree
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import Queued
-from quvatlh.core.turns import Turns
 from quvatlh.core.views import QueueView
 from quvatlh.service.bids import Bid, Room
 from quvatlh.service.holds import FlowLot, Holds, Lot
@@ -86,7 +85,7 @@ class Field:
         `only`: of this queue; `run_ms`: of a queue that may be fed ahead of slots; `lots`: what of that is
         under way as well; `order`: both, by seq, as they were proposed."""
         db = self._state.db
-        holds = Holds(db, Turns(db), now_ms)
+        holds = Holds(self._state.memory, now_ms)
         holds.know_queues()
         shapes: dict[str, list[int]] = {}
         for queue, number in market.ready_shapes(db):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from typing import Final
@@ -19,15 +20,30 @@ from quvatlh.core.limits import INTEGER_MAX
 from quvatlh.core.lines import flow_of_key, flows
 from quvatlh.core.market import FlowTask
 from quvatlh.core.model import QueueSettings
-from quvatlh.service.holds import Holds
+from quvatlh.service.holds import FlowLot, Holds
 from quvatlh.service.lanes import LOOKED_AT_MAX, PIECE_MAX
 
 PIECE_MIN: Final = 4
 TOGETHER_MIN: Final = 3
 _START: Final = (-INTEGER_MAX - 1, 0)
 
-UnderWay = Mapping[str, Collection[int]]
-"""Of one queue: what lots have given out, by key; "" is none."""
+
+class _Flow:
+    """The tasks of a key, as far as they were read."""
+
+    __slots__ = ("is_limited", "key", "line", "piece", "read_to", "task", "weight")
+
+    def __init__(self, first: FlowTask, weight: int, *, is_limited: bool) -> None:
+        self.key = first.key or ""
+        self.weight = weight
+        self.is_limited = is_limited
+        """So many of it may run, and no more."""
+        self.task = first
+        """The next one; or, where the heap says so, the last one before it."""
+        self.piece: list[FlowTask] = []
+        """What was read and not looked at, the next one last."""
+        self.read_to: tuple[int, int] | None = _START
+        """Turn and seq; None: to the end of its line."""
 
 
 class Walk:
@@ -35,24 +51,26 @@ class Walk:
 
     def __init__(
         self, db: sqlite3.Connection, queue: tuple[str, int, QueueSettings], holds: Holds, unwanted: AbstractSet[int],
-        under_way: UnderWay,
+        under_way: Sequence[FlowLot],
     ) -> None:  # fmt: skip
-        """`queue`: name, shape and settings; `under_way` is among the `unwanted`."""
+        """`queue`: name, shape and settings; `under_way`: of it, and among the `unwanted`."""
         self._db = db
         self._queue, self._shape, self._settings = queue
         self._holds = holds
         self._unwanted = unwanted
         self._under_way = under_way
+        self._by_key: defaultdict[str, list[int]] | None = None
+        """What is under way."""
         self._tags = holds.turns.of(flows(self._queue))
         self._live = holds.counts(tally.LIVE_KEY, self._queue)
         self._free: set[tuple[str, str]] = set()
         """Names of which nothing live has a limit."""
-        self._heap: list[tuple[int, int, FlowTask]] = []
-        """As that of a Stream."""
-        self._pieces: dict[str, list[FlowTask]] = {}
-        """What of a line was read and not looked at, the next one last."""
-        self._after: dict[str, tuple[int, int] | None] = {}
-        """How far a line was read; None: to its end."""
+        self._heap: list[tuple[int, int, _Flow]] = []
+        """As that of a Stream: tag and seq of the next task of each flow; minus the seq of the last one, where the next one has
+        not been looked for."""
+        self._keys: set[str] = set()
+        self._twice: set[str] = set()
+        """Keys that stand more than once in the heap, since some of their tasks are in no line: each moves the tag of all."""
         self._read_to: tuple[int, int] | None = _START
         """Rank and seq in the ready order; None: to its end."""
         self._firsts: list[FlowTask] = []
@@ -62,60 +80,80 @@ class Walk:
     def next(self, most: int) -> list[FlowTask]:
         """Up to so many, in their order."""
         found: list[FlowTask] = []
-        heap, weights, per_key = self._heap, self._settings.key_weights, self._settings.limit_per_key
+        heap, most_of_key = self._heap, self._settings.limit_per_key or 0
         tags, live, unwanted = self._tags, self._live, self._unwanted
         with closing(market.flow_firsts(self._db, self._queue, self._shape, limit=LOOKED_AT_MAX)) as firsts:
-            while len(found) < most:
-                while self._read_to is not None and (not heap or heap[0][:2] > self._read_to):
-                    self._read(firsts)
-                if not heap:
-                    break
-                rank, seq, task = heap[0]
-                key = task.key or ""
-                place = tags.start_tag(key)
+            while len(found) < most and self._is_any(firsts):
+                rank, seq, flow = heap[0]
                 if seq < 0:
-                    self._follow(task, most - len(found))
-                elif place > rank:
-                    heapq.heapreplace(heap, (place, seq, task))
-                elif per_key is not None and task.key is not None and live[key] >= per_key:
+                    self._follow(flow, most - len(found))
+                elif flow.key in self._twice and (tag := tags.start_tag(flow.key)) > rank:
+                    heapq.heapreplace(heap, (tag, seq, flow))
+                elif flow.is_limited and live[flow.key] >= most_of_key:
                     heapq.heappop(heap)
                 elif seq in unwanted:
-                    self._pass(task, rank)
-                elif self._is_odd(task):
+                    self._go_on(flow, rank, tags.start_tag(flow.key))
+                elif self._is_odd(flow.task):
                     self.is_odd = True
                     break
+                elif len(heap) == 1 and self._read_to is None:
+                    found += (row := self._row(flow, most - len(found)))
+                    self._go_on(flow, rank, self._serve(flow, row))
                 else:
-                    row = [task] if self._read_to or len(heap) > 1 else self._row(task, most - len(found))
-                    found += row
-                    tags.serve_in_row(key, task.cost, weights.get(key, 1), len(row))
-                    if per_key is not None and task.key is not None:
-                        live[key] += len(row)
-                    self._pass(row[-1], rank)
+                    found.append(flow.task)
+                    if flow.is_limited:
+                        live[flow.key] += 1
+                    self._go_on(flow, rank, tags.serve(flow.key, flow.task.cost, flow.weight))
         return found
 
-    def _row(self, task: FlowTask, most: int) -> list[FlowTask]:
-        """Nobody else has a turn: it, and those behind it that are like it, as far as they were read."""
-        key, per_key = task.key, self._settings.limit_per_key
-        if per_key is not None and key is not None:
-            most = min(most, per_key - self._live[key])
-        row, piece, cost = [task], self._pieces.get(key or "", []), task.cost
+    def _is_any(self, firsts: sqlite3.Cursor) -> bool:
+        """The next one is known, if there is one."""
+        heap = self._heap
+        while self._read_to is not None and (not heap or heap[0] > self._read_to):
+            self._read(firsts)
+        return bool(heap)
+
+    def _go_on(self, flow: _Flow, rank: int, tag: int) -> None:
+        """Whoever is behind its first takes its place."""
+        if flow.piece:
+            task = flow.task = flow.piece.pop()
+            heapq.heapreplace(self._heap, (tag, task.seq, flow))
+        elif flow.task.lined:
+            heapq.heapreplace(self._heap, (max(rank, tag), -flow.task.seq, flow))
+        else:
+            heapq.heappop(self._heap)
+
+    def _serve(self, flow: _Flow, row: Sequence[FlowTask]) -> int:
+        """One after the other. With which tag the next one may start."""
+        if flow.is_limited:
+            self._live[flow.key] += len(row)
+        self._tags.serve_in_row(flow.key, row[0].cost, flow.weight, len(row))
+        return self._tags.finish(flow.key)
+
+    def _row(self, flow: _Flow, most: int) -> list[FlowTask]:
+        """Nobody else has a turn: its next task, and those behind it that are like it, as far as they were read."""
+        if flow.is_limited:
+            most = min(most, (self._settings.limit_per_key or 0) - self._live[flow.key])
+        row, piece, cost = [flow.task], flow.piece, flow.task.cost
         while piece and len(row) < most and piece[-1].cost == cost and not self._is_odd(piece[-1]):
             row.append(piece.pop())
+        flow.task = row[-1]
         return row
 
     def _is_odd(self, task: FlowTask) -> bool:
-        if not task.plain:
-            return True
-        named = (task.group, task.name or "")
-        if task.name is None or named in self._free:
-            return False
-        if self._holds.name_is_free(task.group, task.name):
+        return not task.plain or (task.name is not None and not self._is_free(task.group, task.name))
+
+    def _is_free(self, group: str, name: str) -> bool:
+        named = (group, name)
+        if named not in self._free:
+            if not self._holds.name_is_free(group, name):
+                return False
             self._free.add(named)
-            return False
         return True
 
     def _read(self, firsts: sqlite3.Cursor) -> None:
-        """The next one of the ready order."""
+        """The next one of the ready order. Nothing starts before virtual time: so its tag stays what it is until its turn, but
+        where others of its key have turns."""
         if not self._firsts:
             size = PIECE_MIN if self._read_to is _START else PIECE_MAX
             rows = [*map(FlowTask._make, firsts.fetchmany(size))]
@@ -126,68 +164,65 @@ class Walk:
             return
         task = self._firsts.pop()
         self._read_to = (task.rank, task.seq)
-        heapq.heappush(self._heap, (task.rank, task.seq, task))
+        key, settings = task.key or "", self._settings
+        (self._twice if key in self._keys else self._keys).add(key)
+        is_limited = settings.limit_per_key is not None and task.key is not None
+        flow = _Flow(task, settings.key_weights.get(key, 1), is_limited=is_limited)
+        heapq.heappush(self._heap, (max(task.rank, self._tags.start_tag(key)), task.seq, flow))
 
-    def _pass(self, task: FlowTask, rank: int) -> None:
-        """Whoever is behind it takes its place."""
-        if not task.lined:
-            heapq.heappop(self._heap)
-            return
-        key = task.key or ""
-        tag = self._tags.start_tag(key)
-        piece = self._pieces.get(key)
-        if piece:
-            following = piece.pop()
-            heapq.heapreplace(self._heap, (tag, following.seq, following))
-        else:
-            heapq.heapreplace(self._heap, (max(rank, tag), -task.seq, task))
-
-    def _follow(self, gone: FlowTask, wanted: int) -> None:
+    def _follow(self, flow: _Flow, wanted: int) -> None:
         """The next one of its line stands in its place."""
-        key, most = gone.key or "", self._settings.limit_per_key
-        is_full = most is not None and gone.key is not None and self._live[key] >= most
-        piece = [] if is_full else self._pieces.get(key) or self._piece(gone, key, wanted)
-        if piece:
-            following = piece.pop()
-            heapq.heapreplace(self._heap, (self._tags.start_tag(key), following.seq, following))
+        is_full = flow.is_limited and self._live[flow.key] >= (self._settings.limit_per_key or 0)
+        if not is_full and not flow.piece:
+            self._read_piece(flow, wanted)
+        if flow.piece and not is_full:
+            flow.task = flow.piece.pop()
+            heapq.heapreplace(self._heap, (self._tags.start_tag(flow.key), flow.task.seq, flow))
         else:
             heapq.heappop(self._heap)
 
     def _read_lines(self, size: int, most: int) -> None:
         """So much of each line that will soon have its turn: to ask for them at once takes a third of the time."""
-        firsts: dict[str, FlowTask] = {}
-        for _, _, task in heapq.nsmallest(most, self._heap):
-            key = task.key or ""
-            if task.lined and key not in self._after and "\0" not in key:
-                firsts[key] = task
-        rows: dict[str, list[FlowTask]] = {key: [] for key in firsts}
-        lines = [flow_of_key(key) for key in firsts]
-        found = market.lines_tasks(self._db, self._queue, self._shape, lines, limit=size, without=self._unwanted)
-        for task in found:
-            rows[task.key or ""].append(task)
-        for key, first in firsts.items():
-            row = sorted(rows[key], key=_place)
-            self._after[key] = _place(row[-1]) if len(row) == size else None
-            self._pieces[key] = [task for task in reversed(row) if task.seq != first.seq]
+        soon = (each[2] for each in heapq.nsmallest(most, self._heap))
+        several = {
+            each.key: each for each in soon if each.task.lined and each.read_to is _START and "\0" not in each.key
+        }
+        lines = [flow_of_key(key) for key in several]
+        pieces: dict[str, list[FlowTask]] = {key: [] for key in several}
+        for task in market.lines_tasks(self._db, self._queue, self._shape, lines, limit=size, without=self._unwanted):
+            pieces[task.key or ""].append(task)
+        for key, flow in several.items():
+            row = sorted(pieces[key], key=_place)
+            flow.read_to = _place(row[-1]) if len(row) == size else None
+            flow.piece = [task for task in reversed(row) if task.seq != flow.task.seq]
 
-    def _piece(self, gone: FlowTask, key: str, wanted: int) -> list[FlowTask]:
+    def _read_piece(self, flow: _Flow, wanted: int) -> None:
         """The more lines there are, the less of each is wanted."""
         size = max(PIECE_MIN, wanted // len(self._heap))
-        if key not in self._after and len(self._heap) > TOGETHER_MIN:
-            self._read_lines(size, wanted // size)
-            if piece := self._pieces.get(key, []):
-                return piece
-        after: tuple[int, int] | None = self._after.get(key, (gone.turn, gone.seq))
-        line = (flow_of_key(key), self._queue, self._shape)
-        piece = []
-        while not piece and after is not None:
-            without = self._under_way.get(key, ())
+        after = flow.read_to
+        if after is _START:
+            after = _place(flow.task)
+            if len(self._heap) > TOGETHER_MIN:
+                self._read_lines(size, wanted // size)
+                if flow.piece:
+                    return
+                after = after if flow.read_to is _START else flow.read_to
+        line = (flow_of_key(flow.key), self._queue, self._shape)
+        without = () if after is None else self._given(flow.key)
+        while not flow.piece and after is not None:
             rows = market.flow_tasks(self._db, line, limit=size, after=after, without=without)
-            piece = [task for task in reversed(rows) if task.seq not in self._unwanted]
-            after = (rows[-1].turn, rows[-1].seq) if len(rows) == size else None
-        self._after[key] = after
-        self._pieces[key] = piece
-        return piece
+            flow.piece = [task for task in reversed(rows) if task.seq not in self._unwanted]
+            after = _place(rows[-1]) if len(rows) == size else None
+        flow.read_to = after
+
+    def _given(self, key: str) -> Sequence[int]:
+        """What of it is under way."""
+        if self._by_key is None:
+            self._by_key = defaultdict(list)
+            for lot in self._under_way:
+                for seq, task in lot.tasks.items():
+                    self._by_key[task.key or ""].append(seq)
+        return self._by_key.get(key, ())
 
 
 def _place(task: FlowTask) -> tuple[int, int]:

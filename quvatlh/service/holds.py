@@ -5,7 +5,6 @@ Apply checks all of it again; what is known here is not proposed in vain, and is
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Collection, Container, Mapping, Sequence
 from itertools import groupby
@@ -17,8 +16,9 @@ from quvatlh.core.disciplines import FAIR
 from quvatlh.core.disciplines.htb import Tree
 from quvatlh.core.lines import flows
 from quvatlh.core.market import FlowTask, PlainTask
+from quvatlh.core.memory import Memory
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import Queued, json_list
+from quvatlh.core.rows import Queued
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 
 _UNLIMITED: Final = frozenset({limits.NO_LIMIT})
@@ -84,30 +84,27 @@ def _by_key_and_cost(task: FlowTask) -> tuple[str, int]:
 class Live(dict[str, int]):
     """Live actions of a queue by key or worker, with what will be. What is asked for and not known is read."""
 
-    def __init__(self, db: sqlite3.Connection, scope: str, queue: str) -> None:
+    def __init__(self, counters: tally.Tally, scope: str, queue: str) -> None:
         super().__init__()
-        self._db = db
+        self._counters = counters
         self._of = (scope, queue)
 
     def __missing__(self, b: str) -> int:
-        row = self._db.execute("SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?", (*self._of, b)).fetchone()
-        found = self[b] = int(row[0]) if row else 0
+        found = self[b] = self._counters.get(*self._of, b)
         return found
 
     def know(self, several: Collection[str]) -> None:
         """Read what will be asked for, at once."""
-        missing = [b for b in several if b not in self and "\0" not in b]  # JSON ends there for SQLite
-        if missing:
-            self.update(dict.fromkeys(missing, 0))
-            sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
-            self.update(self._db.execute(sql, (*self._of, json_list(missing))).fetchall())
+        self._counters.know(*self._of, several)
 
 
 class Holds:
     """Made for a round."""
 
-    def __init__(self, db: sqlite3.Connection, turns: Turns, now_ms: int) -> None:
-        self.turns = turns
+    def __init__(self, memory: Memory, now_ms: int) -> None:
+        db = memory.db
+        self.turns = Turns(db, memory.turns)
+        self._counters = memory.tally
         self.tree: Tree | None = None
         """None where no queue with something ready names a class."""
         self._db = db
@@ -154,7 +151,7 @@ class Holds:
         """By key or worker."""
         found = self._counts.get((scope, queue))
         if found is None:
-            found = self._counts[scope, queue] = Live(self._db, scope, queue)
+            found = self._counts[scope, queue] = Live(self._counters, scope, queue)
         return found
 
     def took_lot(self, lot: Lot) -> None:

@@ -6,8 +6,7 @@ It comes to what an award of each alone would come to. What is not plain ends a 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -90,7 +89,7 @@ class Lots:
         if limit <= 0:
             return None
         lots = [lot for lot in self.under_way() if isinstance(lot, FlowLot) and lot.queue == plain.queue]
-        walk = Walk(self._state.db, (plain.queue, plain.shape, settings), holds, unwanted, _by_key(lots))
+        walk = Walk(self._state.db, (plain.queue, plain.shape, settings), holds, unwanted, lots)
         tasks = walk.next(limit)
         if not tasks:
             return None
@@ -154,14 +153,6 @@ class Lots:
 
 def _awards(tasks: Sequence[PlainTask | FlowTask], winners: Sequence[Bid]) -> list[c.Award]:
     return [c.Award(task.seq, bid.name, bid.session, bid.lease_ms) for task, bid in zip(tasks, winners, strict=False)]
-
-
-def _by_key(lots: Iterable[FlowLot]) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for lot in lots:
-        for seq, task in lot.tasks.items():
-            found[task.key or ""].append(seq)
-    return found
 
 
 def _room(bid: Bid, slots: int, run_ms: float | None) -> int:

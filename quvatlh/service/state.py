@@ -11,6 +11,7 @@ import sqlite3
 
 from quvatlh.codec import Values
 from quvatlh.core.machine import Files, Machine
+from quvatlh.core.memory import Memory
 from quvatlh.core.rules import TableRules
 from quvatlh.core.statefile import StateFile
 from quvatlh.ports import STATE_FILE, Unavailable
@@ -24,7 +25,7 @@ class State:
     def __init__(self, codec: Values, files: Files = StateFile) -> None:
         self._codec = codec
         self._files = files
-        self._machine: Machine | None = None
+        self._machine: _Machine | None = None
         self._path = ""
 
     def open(self, directory: str) -> Machine:
@@ -41,6 +42,12 @@ class State:
     def db(self) -> sqlite3.Connection:
         """For the loop's thread. Unavailable while there is none."""
         return self._open().db
+
+    @property
+    def memory(self) -> Memory:
+        """What the state machine knows of its tables, for the loop's thread and for reading."""
+        machine = self._open()
+        return machine.rules.memory(machine.db)
 
     @property
     def path(self) -> str:
@@ -60,7 +67,7 @@ class State:
         if self._machine is machine:
             self._machine = None
 
-    def _open(self) -> Machine:
+    def _open(self) -> _Machine:
         if self._machine is None:
             raise Unavailable(REPLACED)
         return self._machine
@@ -71,6 +78,7 @@ class _Machine(Machine):
 
     def __init__(self, path: str, rules: TableRules, owner: State, files: Files) -> None:
         super().__init__(path, rules, files)
+        self.rules = rules
         self._owner = owner
 
     def close(self) -> None:

@@ -150,6 +150,10 @@ class _Opened:
     def db(self) -> Any:
         return self._table.db
 
+    @property
+    def memory(self) -> Any:
+        return self._table.memory
+
 
 def fresh() -> Master:
     return Master(tempfile.mkdtemp(prefix="quvatlh-bench-", dir=_scratch()))

@@ -11,6 +11,7 @@ from quvatlh.codec import Values
 from quvatlh.core import commands as c
 from quvatlh.core.invariants import check_invariants
 from quvatlh.core.machine import Machine
+from quvatlh.core.memory import Memory
 from quvatlh.core.model import TaskSpec, Work, WorkerFacts
 from quvatlh.core.results import Answer, Awarded, Outcome
 from quvatlh.core.rules import TableRules
@@ -27,7 +28,8 @@ class Table:
 
     def __init__(self, directory: Path | str) -> None:
         self.path = f"{directory}/state"
-        self.machine = Machine(self.path, TableRules(CODEC))
+        self.rules = TableRules(CODEC)
+        self.machine = Machine(self.path, self.rules)
         self.now = START_MS
         self.entries: list[Entry] = []
         self._names = itertools.count(1)
@@ -43,6 +45,15 @@ class Table:
     @property
     def db(self) -> Any:
         return self.machine.db
+
+    @property
+    def memory(self) -> Memory:
+        return self.rules.memory(self.db)
+
+    def reopen(self) -> None:
+        """It knows nothing of its tables then: also for who has written into them himself."""
+        self.machine.close()
+        self.machine = Machine(self.path, self.rules)
 
     def later(self, ms: int) -> None:
         self.now += ms

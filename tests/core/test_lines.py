@@ -276,6 +276,7 @@ def test_tags_that_have_grown_too_far_start_over_in_the_same_order(table: Table)
         table.db.execute("UPDATE virtual SET tag = tag + ?", (TAG_MAX,))
         table.db.execute("UPDATE turn SET finish = finish + ?", (TAG_MAX,))
         table.db.execute("UPDATE task SET rank = rank + ? WHERE ready = 1", (TAG_MAX,))
+    table.reopen()
     assert seen(table) == order
     table.award("b0")
     assert table.db.execute("SELECT max(tag) FROM virtual").fetchone()[0] < PARTS

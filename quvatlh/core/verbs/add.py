@@ -11,7 +11,7 @@ from quvatlh.core import limits, uniqueness
 from quvatlh.core.books import QueueState, Shape
 from quvatlh.core.commands import Add, Award, Awards, NewTask
 from quvatlh.core.events import Event
-from quvatlh.core.lines import BEHIND, VISIBLE, Line, flow_of
+from quvatlh.core.lines import BEHIND, VISIBLE, flow_of
 from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Added
@@ -118,11 +118,11 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
         turn = rank
         if not later:
             named = (spec.group, spec.name or task.id, spec.limit)
-            ready, rank = unit.lines.join(Line(flow, spec.queue, shape), (seq, turn), spec.key, named)
+            ready, rank = unit.lines.join((flow, spec.queue, shape), (seq, turn), spec.key, named)
         if short:
             unit.new_lined_tasks.append(
-                (seq, task.id, chosen, once, spec.group, spec.name, spec.queue, spec.priority, spec.key, spec.limit, shape,
-                 spec.slots, now, ready, rank, kept_text, spec.cost, flow, turn)
+                (seq, task.id, chosen, once, spec.group, spec.name or "", spec.queue, spec.priority, spec.key or "",
+                 spec.limit or 0, shape, spec.slots, now, ready, rank, kept_text, spec.cost, flow, turn)
             )  # fmt: skip
             plain = True
     elif short and spec.limit is None and spec.cost == 1:
@@ -166,13 +166,13 @@ def _is_short(task: NewTask, spec: TaskSpec) -> bool:
 
 
 def _shape_id(unit: Unit, spec: TaskSpec) -> int:
-    """Tasks that come together mostly ask for the same: each shape is looked up once an entry."""
+    """Tasks mostly ask for the same: each shape is looked up once."""
     adapter = spec.work.adapter
     announce = None if spec.announce is None else spec.announce.name
     parts = (adapter, spec.tags, spec.slots, spec.policy, announce)
-    number = unit.new_shapes.get(parts)
+    number = unit.shapes.of_new.get(parts)
     if number is None:
-        number = unit.new_shapes[parts] = unit.shape_id(
+        number = unit.shapes.of_new[parts] = unit.shape_id(
             Shape(spec.tags, adapter, spec.slots, spec.policy, announce=announce)
         )
     return number

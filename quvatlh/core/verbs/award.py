@@ -17,7 +17,7 @@ from quvatlh.core.books import QueueState
 from quvatlh.core.commands import Award, Awards
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.events import Event
-from quvatlh.core.lines import VISIBLE, Line, flows
+from quvatlh.core.lines import VISIBLE, flows
 from quvatlh.core.results import Awarded
 from quvatlh.core.rows import Candidate, TaskRow, json_list
 from quvatlh.core.sums import Sums
@@ -39,12 +39,17 @@ def award(unit: Unit, command: Awards) -> Awarded:
     refused: dict[int, str] = {}
     for position, each in enumerate(command.awards):
         awarded = tasks.get(each.task)
-        why = batch.refusal(awarded, each)
-        if why is not None or awarded is None:
-            refused[position] = why or "not_found"
+        if awarded is None:
+            refused[position] = "not_found"
             tokens.append(0)
+            continue
+        queue = batch.queue(awarded.queue)
+        why = batch.refusal(queue, awarded, each)
+        if why is None:
+            tokens.append(batch.take(queue, awarded, each))
         else:
-            tokens.append(batch.take(awarded, each))
+            refused[position] = why
+            tokens.append(0)
     batch.write()
     return Awarded(tuple(tokens), refused)
 
@@ -71,19 +76,31 @@ def _is_plain(unit: Unit, task: Candidate) -> bool:
     return shape.avoid is None and shape.toward is None
 
 
-class _Known(NamedTuple):
+class _Known:
     """Of a queue, as long as a batch lasts."""
 
-    state: QueueState
-    is_free: bool
-    """It holds nothing up: neither pause, limit, rate nor class."""
-    lease_ms: int
-    tags: Tags | None
-    """Of its flows, where it is fair by key."""
-    live: dict[tuple[str, str], int]
-    """By scope of the tally and worker or key: those of its counters that were asked for, as they are now."""
-    has_room: dict[tuple[str, str | None], bool]
-    """By worker and key: whether the whole batch could go there, and no limit of live actions need be asked again."""
+    __slots__ = ("has_room", "is_free", "is_lent", "lease_ms", "live", "starts", "state", "tags", "weights")
+
+    def __init__(self, state: QueueState, tags: Tags | None, now: int) -> None:
+        settings = state.settings
+        holds_up = (
+            settings.limit, settings.limit_per_worker, settings.limit_per_key, settings.rate, settings.class_,
+        )  # fmt: skip
+        self.state = state
+        self.is_free = not settings.paused and all(each is None for each in holds_up)
+        """It holds nothing up: neither pause, limit, rate nor class."""
+        self.is_lent = settings.class_ is not None
+        """What may start in it hangs on its class, too."""
+        self.lease_ms = settings.lease_ms or limits.LEASE_MS_DEFAULT
+        self.tags = tags
+        """Of its flows, where it is fair by key."""
+        self.weights = settings.key_weights
+        self.live: dict[tuple[str, str], int] = {}
+        """By scope of the tally and worker or key: those of its counters that were asked for, as they are now."""
+        self.has_room: dict[tuple[str, str | None], bool] = {}
+        """By worker and key: whether the whole batch could go there, and no limit of live actions need be asked again."""
+        self.starts = state.starts(now)
+        """So many more its rate lets start in this entry."""
 
 
 class _Counted(NamedTuple):
@@ -97,6 +114,8 @@ class _Counted(NamedTuple):
     lim: int | None
 
 
+_Alike = tuple[str, int, str | None, bool, str, str | None]
+"""Awards that count for the same: queue, shape, flow, whether they stood in the ready order, worker, key."""
 _Together = tuple[int, str, str, int]
 """Awards that are written by one statement: how far it is from the task's number to the token, which is the same over long
 stretches, as tasks come in order; worker, session, lease in ms."""
@@ -117,55 +136,44 @@ class _Batch:
         self._short: defaultdict[_Together, list[int]] = defaultdict(list)
         self._unnamed: set[tuple[str, str]] = set()
         """Of those that are not written: group and id of the ones that are not counted by name."""
-        self._states: defaultdict[tuple[str, int, bool], int] = defaultdict(int)
-        """Tasks that are claimed now, by queue, shape and whether they stood in the ready order."""
+        self._alike: dict[_Alike, int] = {}
+        """How many are claimed now, and not counted."""
         self._sums = Sums(unit, 1)
-        self._turn: tuple[str, int, int] = ("", 0, 0)
-        """Queue, cost and weight of the last awards, whose turns have not been counted."""
+        self._turn: tuple[_Known | None, int] = (None, 0)
+        """Queue and cost of the last awards, whose turns have not been counted."""
         self._turns = 0
 
-    def refusal(self, task: Task | None, each: Award) -> str | None:
+    def refusal(self, queue: _Known, task: Task, each: Award) -> str | None:
         """Why not, in a word that explain knows; None: it may start."""
         unit = self._unit
-        if task is None:
-            return "not_found"
         if not task.ready or (task.live and not task.service):
             return "state"
         if task.expiry is not None and task.expiry <= unit.now:
             return "expired"
-        session, takes = self._session(each.worker)
+        session, takes = self._sessions.get(each.worker) or self._session(each.worker)
         if session != each.session or not takes:
             return "worker" if session == each.session else "session"
-        queue = self._queue(task.queue)
-        if queue.is_free:
-            return self._holder_refusal(task)
-        return (
-            self._queue_refusal(queue, task, each.worker)
-            or self._holder_refusal(task)
-            or self._lender(queue.state, task)
-        )
+        has_room = queue.is_free or (queue.starts > 0 and queue.has_room.get((each.worker, task.key)))
+        why = None if has_room else self._queue_refusal(queue, task, each.worker)
+        return why or self._holder_refusal(task) or (self._lender(queue.state, task) if queue.is_lent else None)
 
-    def _queue(self, name: str) -> _Known:
+    def queue(self, name: str) -> _Known:
         known = self._queues.get(name)
         if known is None:
             state = self._unit.queue(name)
-            its = state.settings
-            holds_up = (its.limit, its.limit_per_worker, its.limit_per_key, its.rate, its.class_)
-            is_free = not its.paused and all(each is None for each in holds_up)
-            lease_ms = its.lease_ms or limits.LEASE_MS_DEFAULT
-            tags = self._unit.turns.of(flows(name)) if its.discipline == FAIR else None
-            known = self._queues[name] = _Known(state, is_free, lease_ms, tags, {}, {})
+            tags = self._unit.turns.of(flows(name)) if state.settings.discipline == FAIR else None
+            known = self._queues[name] = _Known(state, tags, self._unit.now)
         return known
 
     def _queue_refusal(self, queue: _Known, task: Task, worker: str) -> str | None:
-        state = queue.state
-        if state.settings.paused:
+        """Asked where `has_room` does not say that all is well."""
+        if queue.state.settings.paused:
             return "paused"
         has_room = queue.has_room.get((worker, task.key))
         if has_room is None:
             has_room = queue.has_room[worker, task.key] = self._has_room(queue, worker, task.key)
         why = None if has_room else self._full(queue, task, worker)
-        return why or (None if state.may_start(self._unit.now) else "rate")
+        return why or (None if queue.starts > 0 else "rate")
 
     def _has_room(self, queue: _Known, worker: str, key: str | None) -> bool:
         """For as many as the batch has, and so for those of it that are not counted yet."""
@@ -198,8 +206,7 @@ class _Batch:
     def _lender(self, queue: QueueState, task: Task) -> str | None:
         """Whether the class of the queue, or one above it, lends for a start."""
         name = queue.settings.class_
-        if name is None:
-            return None
+        assert name is not None
         if not self._unit.classes.is_read:
             self.write()  # the tree counts what stands in the tables
         return None if self._unit.classes.tree.lender(name, task.slots) is not None else "class"
@@ -212,12 +219,9 @@ class _Batch:
 
     def _session(self, worker: str) -> tuple[str | None, bool]:
         """The worker's session, and whether it takes work."""
-        found = self._sessions.get(worker)
-        if found is None:
-            sql = "SELECT session, state, draining FROM worker WHERE name = ?"
-            row = self._unit.db.execute(sql, (worker,)).fetchone()
-            found = (row[0], row[1] == "up" and not row[2]) if row else (None, False)
-            self._sessions[worker] = found
+        sql = "SELECT session, state, draining FROM worker WHERE name = ?"
+        row = self._unit.db.execute(sql, (worker,)).fetchone()
+        found = self._sessions[worker] = (row[0], row[1] == "up" and not row[2]) if row else (None, False)
         return found
 
     def _name_allows(self, task: Task) -> bool:
@@ -250,10 +254,9 @@ class _Batch:
         holder = self._unit.unique_holder(task.grp, task.unique_key or "")
         return holder is None or holder[0] == task.seq
 
-    def take(self, task: Task, each: Award) -> int:
+    def take(self, queue: _Known, task: Task, each: Award) -> int:
         unit = self._unit
         self._token = token = self._token + 1
-        queue = self._queue(task.queue)
         lease_ms = each.lease_ms or task.lease_ms or queue.lease_ms
         if isinstance(task, Candidate):
             since = task.since
@@ -280,23 +283,25 @@ class _Batch:
 
     def _claim(self, task: Candidate, token: int, each: Award, lease_ms: int) -> None:
         """The short way: written together."""
-        unit, sums, queue, key = self._unit, self._sums, task.queue, task.key
-        name, visible = task.counted_name, task.ready == VISIBLE
-        if task.flow is not None:
-            unit.lines.leave(Line(task.flow, queue, task.shape), task.seq, visible=visible)
-            unit.lines.count(task, -1)
+        name, visible, alike = task.counted_name, task.ready == VISIBLE, self._alike
+        its = (task.queue, task.shape, task.flow, visible, each.worker, task.key)
+        counted = alike.get(its)
+        if counted is None:
+            counted = 0
+            if (
+                task.flow is not None
+            ):  # once of a line: one of it is visible, and who else leaves it changes nothing more
+                self._unit.lines.leave((task.flow, task.queue, task.shape), task.seq, visible=visible)
+        alike[its] = counted + 1
         self._short[token - task.seq, each.worker, each.session, lease_ms].append(task.seq)
         if name is None:
             self._unnamed.add((task.grp, task.id))
         elif task.lim is not None:
             self._unlimited.discard((task.grp, name))
-        self._states[queue, task.shape, visible] += 1
-        sums.workers[queue, each.worker] += 1
-        if key is not None:
-            sums.keys[queue, key] += 1
         if name is not None:
-            sums.names[task.grp, name, task.lim] += 1
+            self._sums.names[task.grp, name, task.lim] += 1
         if task.lim is not None:
+            self._unit.lines.count(task, -1)
             self._count()  # namesakes by their id alone are looked for only while something is counted by name
         task.ready, task.live = 0, 1
         task.attempts += 1
@@ -324,31 +329,36 @@ class _Batch:
 
     def _count(self) -> None:
         """The short ones."""
-        add = self._unit.tally.add
-        for (queue, shape, visible), n in self._states.items():
+        add, sums = self._unit.tally.add, self._sums
+        for (queue, shape, _, visible, worker, key), n in self._alike.items():
             add(tally.STATE, queue, "pending", -n)
             add(tally.STATE, queue, "claimed", n)
             if visible:
                 add(tally.READY, queue, shape, -n)
-        self._states.clear()
-        self._sums.write()
+            sums.workers[queue, worker] += n
+            if key is not None:
+                sums.keys[queue, key] += n
+        self._alike.clear()
+        sums.write()
 
     def _charge(self, known: _Known, task: Task) -> None:
         """The start counts for its flow, its queue, its class and its rate."""
-        queue, turns, classes = known.state, self._unit.turns, self._unit.classes
+        known.starts -= 1
+        if known.tags is not None:
+            key = task.key or ""
+            known.tags.serve(key, task.cost, known.weights.get(key, 1))
+        queue = known.state
         settings = queue.settings
         if settings.rate is not None:
             queue.take()
-        if known.tags is not None:
-            key = task.key or ""
-            known.tags.serve(key, task.cost, settings.key_weights.get(key, 1))
         if settings.class_ is None:
-            turn = (queue.name, task.cost, settings.weight)
-            if turn != self._turn:
+            last, cost = self._turn
+            if known is not last or task.cost != cost:
                 self._serve()
-                self._turn = turn
+                self._turn = (known, task.cost)
             self._turns += 1
             return
+        turns, classes = self._unit.turns, self._unit.classes
         lender = classes.tree.lender(settings.class_, task.slots)
         classes.tree.take(settings.class_, task.slots)
         turns.serve(of_class(settings.class_), queue.name, task.cost, settings.weight)
@@ -357,8 +367,10 @@ class _Batch:
 
     def _serve(self) -> None:
         """Turns of a queue that follow each other, counted at once."""
-        if self._turns:
-            self._unit.turns.serve_in_row(QUEUES, *self._turn, self._turns)
+        queue, cost = self._turn
+        if queue is not None and self._turns:
+            its = queue.state
+            self._unit.turns.serve_in_row(QUEUES, its.name, cost, its.settings.weight, self._turns)
             self._turns = 0
 
     def write(self) -> None:

@@ -69,11 +69,11 @@ def limit_checked_only_by_the_proposer() -> Planted:
 def expiry_ignored_at_award() -> Planted:
     """Only the chore that expires tasks looks at the time."""
 
-    def refusal(self: Any, task: award.Task | None, each: c.Award) -> str | None:
+    def refusal(self: Any, queue: Any, task: award.Task, each: c.Award) -> str | None:
         if isinstance(task, TaskRow):  # a task that goes the short way has no expiry
             task = copy(task)
             task.expiry = None
-        return real(self, task, each)
+        return real(self, queue, task, each)
 
     real = award._Batch.refusal
     return patch.object(award._Batch, "refusal", refusal)
