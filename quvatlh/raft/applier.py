@@ -36,8 +36,9 @@ class Applier:
 
     def apply(self, first: int, last: int) -> int:
         """At least one entry, at most a slice, as one transaction. Listeners are told before it is closed, so that what they set
-        going, such as the start of an action, leaves first: the log has it, whatever becomes of the state file. Answers come
-        after the commit: who has one finds what it says in every reader."""
+        going, such as the start of an action, leaves first: the log has it, whatever becomes of the state file. Answers are
+        read after the commit, when this turn of the loop is over: who has one finds what it says in every reader. They are
+        given before, so that whoever waits for one goes on before all else that this entry wakes."""
         machine, clock = self._machine, self._clock
         ends = clock.boot() + self._slice_s
         done: list[tuple[Entry, Sequence[object]]] = []
@@ -57,11 +58,11 @@ class Applier:
             if clock.boot() >= ends:
                 break
         for entry, results in done:
+            self._proposals.applied(entry, results)
+        for entry, results in done:
             for listener in self._listeners:
                 listener.applied(entry, results)
         machine.commit()
-        for entry, results in done:
-            self._proposals.applied(entry, results)
         for index, membership in memberships:
             self.on_membership(index, membership)
         return done[-1][0].index

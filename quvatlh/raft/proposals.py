@@ -37,6 +37,8 @@ class Proposals:
         self._queue: deque[_Proposal] = deque()
         self._queue_bytes = 0
         self._logged: dict[int, tuple[int, list[_Proposal]]] = {}
+        self._broken = ""
+        """Why nothing is known here any more."""
 
     async def submit(self, item: bytes | None, deadline_s: float) -> Applied:
         """Wait in the queue, then in the log, for the answer. Unavailable or Unknown when it does not come in time."""
@@ -45,20 +47,32 @@ class Proposals:
             raise Refused(f"an item of {nbytes} bytes does not fit into an entry", "too_large")
         if self._queue_bytes + nbytes > self._settings.queue_bytes_max:
             raise Unavailable("too many writes are waiting", "busy")
-        proposal = _Proposal(item, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        proposal = _Proposal(item, loop.create_future())
         self._queue.append(proposal)
         self._queue_bytes += nbytes
         self._wake()
+        timer = loop.call_later(deadline_s, self._expire, proposal)
         try:
-            async with asyncio.timeout(deadline_s):
-                return await proposal.answer
-        except TimeoutError:
-            if proposal.logged:
-                raise Unknown("no majority answered in time") from None
-            raise Unavailable("the log did not take it in time") from None
+            return await self._answer(proposal)
         finally:
+            timer.cancel()
             if not proposal.logged:
                 self._withdraw(proposal)
+
+    async def _answer(self, proposal: _Proposal) -> Applied:
+        """It is there before the transaction is closed, and read after that: the node may have broken between."""
+        answer = await proposal.answer
+        if self._broken:
+            raise Unknown(self._broken)
+        return answer
+
+    def _expire(self, proposal: _Proposal) -> None:
+        if proposal.logged:
+            self._refuse([proposal], Unknown("no majority answered in time"))
+        else:
+            self._withdraw(proposal)
+            self._refuse([proposal], Unavailable("the log did not take it in time"))
 
     def _withdraw(self, proposal: _Proposal) -> None:
         """Take it out of the queue; its place there is passed over later."""
@@ -68,13 +82,14 @@ class Proposals:
 
     async def follow(self, index: int, term: int, deadline_s: float) -> None:
         """Wait until the log's own entry that was appended there is applied."""
-        proposal = _Proposal(None, asyncio.get_running_loop().create_future(), logged=True)
+        loop = asyncio.get_running_loop()
+        proposal = _Proposal(None, loop.create_future(), logged=True)
         self._logged[index] = (term, [proposal])
+        timer = loop.call_later(deadline_s, self._expire, proposal)
         try:
-            async with asyncio.timeout(deadline_s):
-                await proposal.answer
-        except TimeoutError:
-            raise Unknown("no majority answered in time") from None
+            await self._answer(proposal)
+        finally:
+            timer.cancel()
 
     def idle(self, term: int) -> bool:
         """Nothing of this term is under way."""
@@ -108,7 +123,7 @@ class Proposals:
         return group
 
     def applied(self, entry: Entry, results: Sequence[object]) -> None:
-        """What stands at this index is decided, for whoever waits for it."""
+        """What stands at this index is decided. Whoever waits for it goes on when this turn of the loop is over."""
         waiting = self._logged.pop(entry.index, None)
         if waiting is None:
             return
@@ -135,6 +150,12 @@ class Proposals:
         for _, group in self._logged.values():
             self._refuse(group, Unknown(why))
         self._logged.clear()
+
+    def broke(self, why: str) -> None:
+        """What waits is not done; of all else nothing is known, nor of what was to be answered in this very turn."""
+        self._broken = why
+        self.drop_queue(why, "stopping")
+        self.forget(why)
 
     @staticmethod
     def _refuse(group: list[_Proposal], error: Unavailable | Unknown) -> None:

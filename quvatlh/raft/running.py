@@ -182,8 +182,7 @@ class Running:
         """A bug or a broken disk: this node decides nothing any more."""
         if self._dead is None:
             self._dead = error
-            self._proposals.drop_queue("the node broke", "stopping")
-            self._proposals.forget("the node broke")
+            self._proposals.broke("the node broke")
             self._on_fatal(error)
 
     # --- tasks and waiting ------------------------------------------------------------------------------------------

@@ -153,25 +153,58 @@ async def test_a_backlog_is_applied_in_slices_of_ten_milliseconds_each_a_transac
     assert [part for part in machine.story if isinstance(part, str)] == ["begin", "commit"] * 2
 
 
-class Told:
-    """Listeners and proposals at once: who is told, and when."""
+class Listener:
+    """Writes down when it is told, and when the task that this wakes goes on."""
 
-    def __init__(self, story: list[Any], word: str) -> None:
+    def __init__(self, story: list[Any]) -> None:
         self._story = story
-        self._word = word
 
     def applied(self, entry: Any, _results: Any) -> None:
-        self._story.append((self._word, entry.index))
+        self._story.append(("told", entry.index))
+        asyncio.get_running_loop().call_soon(self._story.append, ("woken", entry.index))
 
 
-def test_listeners_are_told_before_the_transaction_is_closed_and_nobody_is_answered_before_that() -> None:
-    machine = SlowMachine(FakeClock())
+async def applied_to_those_who_wait(machine: SlowMachine) -> tuple[Applier, Proposals, asyncio.Task[Applied]]:
+    """One proposal, in the log and not applied yet; its answer is written into the machine's story."""
+    proposals = Proposals(Settings(), lambda: None)
+
+    async def ask() -> Applied:
+        answer = await proposals.submit(b"x", 5.0)
+        machine.story.append(("answered", answer.index))
+        return answer
+
+    asked = asyncio.ensure_future(ask())
+    await asyncio.sleep(0)
+    proposals.flush(1, lambda _items: 1)
     log: Any = LogOnly(list(rows(1, 2)), machine)
-    proposals: Any = Told(machine.story, "answered")
-    listener: Any = Told(machine.story, "told")
-    Applier(log, proposals, [listener], machine.clock, Settings()).apply(1, 2)
+    listener: Any = Listener(machine.story)
+    return Applier(log, proposals, [listener], machine.clock, Settings()), proposals, asked
+
+
+async def test_listeners_are_told_before_the_transaction_is_closed_and_answers_come_after_it_before_what_they_woke() -> (
+    None
+):
+    machine = SlowMachine(FakeClock())
+    made, _, asked = await applied_to_those_who_wait(machine)
+    made.apply(1, 2)
+    await asked
+    await asyncio.sleep(0)
     after = machine.story[3:]
-    assert after == [("told", 1), ("told", 2), "commit", ("answered", 1), ("answered", 2)]
+    assert after == [("told", 1), ("told", 2), "commit", ("answered", 1), ("woken", 1), ("woken", 2)]
+
+
+async def test_a_transaction_that_cannot_be_closed_is_answered_to_nobody() -> None:
+    class Full(SlowMachine):
+        def commit(self) -> None:
+            raise OSError("full")
+
+    machine = Full(FakeClock())
+    made, proposals, asked = await applied_to_those_who_wait(machine)
+    with pytest.raises(OSError, match="full"):
+        made.apply(1, 2)
+    proposals.broke("the node broke")  # as whoever ticks does with what is raised there
+    with pytest.raises(Unknown, match="broke"):
+        await asked
 
 
 @fails_under("backlog-in-one-go")
