@@ -79,10 +79,11 @@ class Engine(Following, Leading, Electing):
 
     def acts(self) -> bool:
         """May act as master at this instant."""
+        term = self.term()
         return (
-            self.acting()
-            and self._paused_term != self.term()
-            and self._surrendered_term != self.term()
+            self._acting_term == term
+            and self.leads()
+            and term not in {self._paused_term, self._surrendered_term}
             and (self._alone() or self._lease.holds(self._membership))
         )
 
@@ -162,9 +163,8 @@ class Engine(Following, Leading, Electing):
         return max(self.election_deadline(), self._next_round_at)
 
     def synced(self) -> None:
-        """The journal has synced more: answers that waited for it go out, and entries may be committed or applied."""
+        """The journal has synced more: answers that waited for it go out, and the next tick may commit and apply."""
         self.send_held_answers()
-        self._host.wake()
 
     def link_up(self, link: Link) -> None:
         self._progress.pop(link.node_id, None)

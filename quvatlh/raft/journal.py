@@ -289,6 +289,8 @@ class Journal:
     def __getitem__(self, item: slice) -> Rows: ...
 
     def __getitem__(self, item: int | slice) -> LogEntry | Rows:
+        if item == -1:  # asked several times a tick
+            return self.entry(self.last_index)
         return Rows(self, self.first_index, self.last_index + 1)[item]
 
     def clear(self) -> None:

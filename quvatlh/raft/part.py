@@ -75,7 +75,7 @@ class Part(Seams):
         self._campaigns = 0
         """Since a master was last heard, or this node was one."""
         self._excluded_at = 0
-        self._membership = entries.unpack_membership(journal.membership)
+        self._know(entries.unpack_membership(journal.membership))
         super().__init__(own_id, journal, settings, clock, entropy)
 
     def leads(self) -> bool:
@@ -83,21 +83,25 @@ class Part(Seams):
 
     def _take_membership(self) -> None:
         """The last one in the log, committed or not."""
-        self._membership = entries.unpack_membership(self._journal.membership)
-        members = self._membership
+        members = entries.unpack_membership(self._journal.membership)
+        self._know(members)
         voters = {m.id for m in members.voters} - {self._own_id}
         self.set_members(voters, {m.id for m in members.learners} - {self._own_id})
         self._host.members_changed(members)
 
+    def _know(self, members: Membership) -> None:
+        self._membership = members
+        self._is_only_voter = len(members.voters) == 1 and members.is_voter(self._own_id)
+
     def _alone(self) -> bool:
-        return len(self._membership.voters) == 1 and self._may_vote()
+        return self._is_only_voter and not self.is_excluded()
 
     def _may_vote(self) -> bool:
         return self._membership.is_voter(self._own_id) and not self.is_excluded()
 
     def is_excluded(self) -> bool:
         """Others have said that this node is no member any more, and no later entry has taken it back."""
-        return self._excluded_at > self._journal.membership_index
+        return self._excluded_at > 0 and self._excluded_at > self._journal.membership_index
 
     def _serial_of(self, node_id: str) -> int | None:
         link = self._host.link(node_id)

@@ -91,6 +91,11 @@ class Proposals:
         finally:
             timer.cancel()
 
+    @property
+    def are_waiting(self) -> bool:
+        """Something is in the queue; it may be withdrawn already."""
+        return bool(self._queue)
+
     def idle(self, term: int) -> bool:
         """Nothing of this term is under way."""
         return not any(logged_term == term for logged_term, _ in self._logged.values())

@@ -94,13 +94,14 @@ class Running:
         self._generation: Generation | None = None
         self._engine: Engine | None = None
         self._applier: Applier | None = None
-        self._proposals = Proposals(settings, self.wake)
+        self._proposals = Proposals(settings, self._wake_to_write)
         self._listeners: list[LogListener] = []
         self._handlers: dict[str, RequestHandler] = {}
         self._role = Role(0, None, acting=False)
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken = False
+        self._woken_to_write = False
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._dead: BaseException | None = None
@@ -135,10 +136,24 @@ class Running:
             self._woken = True
             self._loop.call_soon(self._tick)
 
+    def _wake_to_write(self) -> None:
+        """A proposal waits, and nothing else has changed: in this turn of the loop it is written, without a tick."""
+        if not (self._woken or self._woken_to_write) and self._dead is None:
+            self._woken_to_write = True
+            self._loop.call_soon(self._write)
+
     def _tick(self) -> None:
         self._woken = False
+        self._guarded(self._look)
+
+    def _write(self) -> None:
+        self._woken_to_write = False
+        if self._dead is None:
+            self._guarded(self._write_waiting)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
         try:
-            self._look()
+            step()
         except Exception as error:  # noqa: BLE001  # whatever it is, it is a bug, and the node ends by it
             self._broken(error)
 
@@ -148,14 +163,20 @@ class Running:
             if engine.acts():  # what waits is on its way to the disk while all else is looked at
                 self._flush(engine)
             engine.tick()
-            self._flush(engine)
+            self._write_waiting()
             self._arm(engine.next_tick_at() - self._world.clock.boot())
         self._announce_role()
         self._answer_waiters()
 
-    def _flush(self, engine: Engine) -> None:
-        if not engine.acts():
+    def _write_waiting(self) -> None:
+        engine = self._engine
+        if engine is not None and engine.acts():
+            self._flush(engine)
+        else:
             self._proposals.drop_queue("this node is not the master")
+
+    def _flush(self, engine: Engine) -> None:
+        if not self._proposals.are_waiting:
             return
         term = engine.term()
         self._proposals.flush(term, lambda items: engine.append(entries.pack_items(term, engine.log_time_ms(), items)))
@@ -175,8 +196,11 @@ class Running:
         self.wake()
 
     def _synced(self) -> None:
+        """What is on the disk is applied at once, not in the next turn of the loop."""
         if self._engine is not None:
             self._engine.synced()
+            if not self._woken:
+                self._tick()
 
     def _broken(self, error: BaseException) -> None:
         """A bug or a broken disk: this node decides nothing any more."""

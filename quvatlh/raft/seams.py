@@ -285,11 +285,10 @@ class Seams(SyncObj):  # type: ignore[misc]  # pysyncobj has no types
         self.doTick(0)
 
     def append(self, command: bytes) -> int:
-        """Append one entry as leader, and offer it to the followers; its index. Nothing can come between."""
-        self._enter()
+        """Append one entry as leader, and offer it to the followers; its index. As pysyncobj would, but for its queue."""
         index = self._journal.last_index + 1
-        self._applyCommand(command, None)
-        self._checkCommandsToApply()
+        self._journal.add(command, index, self.term())
+        self._SyncObj__sendAppendEntries()
         return index
 
     def hand_over(self, node_id: str) -> None:
