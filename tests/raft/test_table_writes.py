@@ -93,6 +93,36 @@ async def test_a_membership_that_another_master_made_is_void() -> None:
     assert heard == []
 
 
+# --- the way into the log ---------------------------------------------------------------------------------------------
+
+
+def test_a_proposal_is_in_the_log_after_its_turn_of_the_loop_without_a_tick() -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+
+        async def propose(_: object) -> tuple[int, int]:
+            engine, journal = engine_of(master), engine_of(master)._journal
+            ticks: list[None] = []
+            real = engine.tick
+
+            def tick() -> None:
+                ticks.append(None)
+                real()
+
+            engine.tick = tick  # type: ignore[method-assign]
+            before = journal.last_index
+            asked = asyncio.ensure_future(log_of(master).propose(add("x"), deadline=SOON_S))
+            for _turn in range(2):  # that in which it is asked, and the next one
+                await asyncio.sleep(0)
+            told = (journal.last_index - before, len(ticks))
+            await asked
+            return told
+
+        assert await town.at(master, propose) == (1, 0)
+
+    play(story)
+
+
 # --- the way into the machine -----------------------------------------------------------------------------------------
 
 
