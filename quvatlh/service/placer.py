@@ -64,7 +64,7 @@ class Placer:
         for event in events:
             if event.kind == "queue.changed":
                 self._queues = None
-            if event.kind in _WAKES:
+            if event.kind in _WAKES and self._queues != {}:
                 self._wake.set()
 
     def role_changed(self, _role: Role) -> None:
