@@ -41,11 +41,11 @@ class Reserve:
         self._room = room
         self._clock = clock
         self._looked_at = -LOOK_S
-        self._free = self._total = 0
+        self._free = self._reserve = 0
 
     def has_room(self) -> bool:
         self._look()
-        return self._free >= self.reserve_bytes
+        return self._free >= self._reserve
 
     @property
     def free_bytes(self) -> int:
@@ -55,12 +55,13 @@ class Reserve:
     @property
     def reserve_bytes(self) -> int:
         self._look()
-        return reserve_of(self._total)
+        return self._reserve
 
     def _look(self) -> None:
         now = self._clock.boot()
         if now - self._looked_at >= LOOK_S:
-            self._free, self._total = self._room()
+            self._free, total = self._room()
+            self._reserve = reserve_of(total)
             self._looked_at = now
 
 
@@ -87,6 +88,8 @@ class Reserves:
         """As the master sees it."""
         if not self.own.has_room():
             return False
+        if not self._told:  # of every ADD, it is asked
+            return True
         membership = self._log.membership
         voters = () if membership is None else membership.voters
         return not voters or 2 * sum(not self.is_full(voter.id) for voter in voters) > len(voters)
