@@ -160,7 +160,8 @@ class Running:
     def _look(self) -> None:
         engine = self._engine
         if engine is not None and self._dead is None:
-            if engine.acts():  # what waits is on its way to the disk while all else is looked at
+            # What waits is on its way to the disk while all else is looked at.
+            if self._proposals.are_waiting and engine.acts():
                 self._flush(engine)
             engine.tick()
             self._write_waiting()
@@ -170,14 +171,14 @@ class Running:
 
     def _write_waiting(self) -> None:
         engine = self._engine
+        if not self._proposals.are_waiting:
+            return
         if engine is not None and engine.acts():
             self._flush(engine)
         else:
             self._proposals.drop_queue("this node is not the master")
 
     def _flush(self, engine: Engine) -> None:
-        if not self._proposals.are_waiting:
-            return
         term = engine.term()
         self._proposals.flush(term, lambda items: engine.append(entries.pack_items(term, engine.log_time_ms(), items)))
         engine.kick()
