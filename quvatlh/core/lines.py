@@ -15,7 +15,9 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from quvatlh.core import limits, schema, tally
 from quvatlh.core.disciplines import BUILT_IN, FAIR
@@ -57,8 +59,8 @@ Line = tuple[str, str, int]
 """Flow, queue, shape."""
 
 
-class First(NamedTuple):
-    """What is needed of the first of a line."""
+class First(Struct, gc=False):
+    """What is needed of the first of a line. Changed where it stands, as its row is."""
 
     seq: int
     ready: int
@@ -151,11 +153,10 @@ class Lines:
             if turn < first.turn:
                 self._firsts.pop(line)
         elif line in self._firsts:  # it was empty
-            new = First(seq, BEHIND, turn, turn, key, group, name, name, lim)
+            new = self._firsts[line] = First(seq, BEHIND, turn, turn, key, group, name, name, lim)
             if self.may_start(line, new):
-                new = new._replace(ready=VISIBLE, rank=self.rank(queue, turn, key))
+                new.ready, new.rank = VISIBLE, self.rank(queue, turn, key)
                 self._visible[line] = seq
-            self._firsts[line] = new
             return new.ready, new.rank
         return BEHIND, turn
 
@@ -179,17 +180,19 @@ class Lines:
         """Other live actions count for a name."""
         self._touch_named(_names(group, name))
 
-    def key_changes(self, queue: str, key: str, n: int) -> None:
-        """So many live actions more count for a key, or less: have been counted. Only those matter that make it full, or not
+    def keys_change(self, queue: str, counts: Mapping[str, int], sign: int) -> None:
+        """So many live actions more count for each key, or less: have been counted. Only those matter that make it full, or not
         full any more; also where the same entry takes that back, since whoever is first of a touched line gets its place
         anew."""
         state = self._unit.queues.get(queue)
         most = None if state is None else state.settings.limit_per_key
         if state is None or most is None or not by_flow(state.settings):
             return
-        live = self._unit.tally.get(tally.LIVE_KEY, queue, key)
-        if (live >= most) != (live - n >= most):
-            self.touch_key(queue, key)
+        live_of = self._unit.tally.get
+        for key, n in counts.items():
+            live = live_of(tally.LIVE_KEY, queue, key)
+            if (live >= most) != (live - sign * n >= most):
+                self.touch_key(queue, key)
 
     def touch_key(self, queue: str, key: str | None) -> None:
         """All lines of a key: one a shape."""
@@ -230,30 +233,30 @@ class Lines:
             if first is None or not self.may_start(line, first):
                 if before is not None:
                     self._hide(line, before)
-                if first is not None and first.ready == VISIBLE:
-                    self._firsts[line] = first._replace(ready=BEHIND)
+                if first is not None:
+                    first.ready = BEHIND
                 continue
             if before is not None and first.seq != before:
                 self._hide(line, before)
-            self._firsts[line] = self._show(line, first)
+            self._show(line, first)
         if len(self._shown) >= schema.TOGETHER_MIN:
             self._db.execute(_SHOW_MANY, (json_list(self._shown),))
         elif self._shown:
             self._db.executemany(_SHOW, [(rank, seq) for seq, rank in self._shown.items()])
         self._shown.clear()
 
-    def _show(self, line: Line, first: First) -> First:
-        """As it stands then."""
+    def _show(self, line: Line, first: First) -> None:
         _, queue, shape = line
-        rank = self.rank(queue, first.turn, first.key)
+        is_fair = self._is_fair(queue)
+        rank = self._unit.turns.start_tag(flows(queue), first.key or "") if is_fair else first.turn
         if first.ready == VISIBLE:
-            rank = max(rank, first.rank) if self._is_fair(queue) else rank
+            rank = max(rank, first.rank) if is_fair else rank
             if rank == first.rank:
-                return first
+                return
         else:
             self._unit.tally.add(tally.READY, queue, shape, 1)
-        self._shown[first.seq] = rank
-        return first._replace(ready=VISIBLE, rank=rank)
+        self._shown[first.seq] = first.rank = rank
+        first.ready = VISIBLE
 
     def _hide(self, line: Line, seq: int) -> None:
         sql = "UPDATE task SET ready = 2 WHERE seq = ? AND ready = 1 AND flow = ? AND queue = ? AND shape = ?"
@@ -281,8 +284,8 @@ class Lines:
             else:  # SQLite ends a text of JSON there
                 self._firsts[line] = self._first(line)
         for (queue, shape), several in alike.items():
-            for flow, *columns in self._db.execute(_FIRSTS, (json_list(several), queue, shape)):
-                self._firsts[flow, queue, shape] = First._make(columns)
+            for row in self._db.execute(_FIRSTS, (json_list(several), queue, shape)):
+                self._firsts[row[0], queue, shape] = First(*row[1:])
 
     def may_start(self, line: Line, first: First) -> bool:
         flow, queue, _ = line

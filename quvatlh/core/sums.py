@@ -22,8 +22,8 @@ class Sums:
         self._sign = sign
         self.workers: defaultdict[tuple[str, str], int] = defaultdict(int)
         """By queue and worker: all of them."""
-        self.keys: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """By queue and key."""
+        self.keys: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        """By queue, and key."""
         self.names: defaultdict[tuple[str, str, int | None], int] = defaultdict(int)
         """By group, name and limit: of those that are counted by name."""
 
@@ -31,8 +31,8 @@ class Sums:
         unit, sign = self._unit, self._sign
         for (queue, worker), n in self.workers.items():
             unit.count_worker(queue, worker, sign * n)
-        for (queue, key), n in self.keys.items():
-            unit.count_key(queue, key, sign * n)
+        for queue, counts in self.keys.items():
+            unit.count_keys(queue, counts, sign)
         for (group, name, lim), n in self.names.items():
             unit.count_name(group, name, lim, sign * n)
         self.workers.clear()

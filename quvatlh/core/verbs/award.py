@@ -337,7 +337,7 @@ class _Batch:
                 add(tally.READY, queue, shape, -n)
             sums.workers[queue, worker] += n
             if key is not None:
-                sums.keys[queue, key] += n
+                sums.keys[queue][key] += n
         self._alike.clear()
         sums.write()
 

@@ -156,7 +156,7 @@ class _Ends:
         self._states[queue, action.state] += 1
         sums.workers[queue, action.worker] += 1
         if action.key is not None:
-            sums.keys[queue, action.key] += 1
+            sums.keys[queue][action.key] += 1
         if action.name is not None:
             sums.names[action.grp, action.name, action.lim] += 1
         more: dict[str, Any] = {"started_at": began}
