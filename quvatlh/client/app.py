@@ -16,8 +16,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
-from quvatlh.client import timetable
-from quvatlh.client.feed import aanswered, answered
+from quvatlh.client import many, timetable
 from quvatlh.client.forms import Form
 from quvatlh.client.handles import Handle
 from quvatlh.client.hooks import Hook, Hooks
@@ -130,17 +129,14 @@ class App:
     # --- enqueued ---
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        """As many events as it takes; returns when all are written, raises the first refusal when all have an answer."""
-        side, calls = self.side(), list(calls)
-        ways = [side.put(call) for call in calls]
-        answered(ways)
-        return [Handle(side, way, call.form) for call, way in zip(calls, ways, strict=True)]
+        """As many events as it takes, the first under way while later calls are still made; returns when all are written,
+        raises the first refusal when all have an answer. What `calls` raises comes out then, too: those before it are written."""
+        return many.enqueued(self.side(), calls)
 
     async def aenqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        side, calls = self.side(), list(calls)
-        ways = [await side.aput(call) for call in calls]
-        await aanswered(ways)
-        return [Handle(side, way, call.form) for call, way in zip(calls, ways, strict=True)]
+        """Other coroutines have their turns between two calls, not while one is made. Cancelled, it takes back those that
+        are not on their way yet."""
+        return await many.aenqueued(self.side(), calls)
 
     def handle(self, task_id: str) -> Handle[Any]:
         """Of a task that is known by its id alone. `add.handle(id)` knows its type, too."""

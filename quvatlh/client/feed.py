@@ -6,7 +6,6 @@ and what one thread enqueues keeps its order. Nothing here knows HTTP.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 from collections import deque
@@ -208,28 +207,6 @@ class Feed:
         for barrier in reached:
             if barrier.set_running_or_notify_cancel():
                 barrier.set_result(None)
-
-
-def answered(ways: Sequence[Way]) -> None:
-    """When all have an answer, the first failure of them is raised. They are answered in order, mostly: so the last one is
-    waited for, and this thread is not woken for each of them."""
-    for way in reversed(ways):
-        way.exception()
-    for way in ways:
-        way.result()
-
-
-async def aanswered(ways: Sequence[Way]) -> None:
-    """The same for a coroutine."""
-    try:
-        for way in reversed(ways):
-            if not way.done():
-                await asyncio.gather(asyncio.wrap_future(way.future), return_exceptions=True)
-    except asyncio.CancelledError:
-        for way in ways:
-            way.cancel()
-        raise
-    answered(ways)
 
 
 def _own(problem: Rejected, number: int, item: Item) -> Rejected:
