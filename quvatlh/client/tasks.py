@@ -4,7 +4,6 @@ worker's child calls the function, with its hooks around it. Imported by workers
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import types
@@ -107,13 +106,13 @@ class Task(Generic[P, R, V]):
         """Returns when it is written: on disk, by a majority."""
         side = self._side()
         way = side.put(self.call(*args, **kwargs))
-        way.result()
+        way.waited()
         return Handle(side, way, self.form)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         side = self._side()
         way = await side.aput(self.call(*args, **kwargs))
-        await asyncio.wrap_future(way.future)
+        await way.awaited()
         return Handle(side, way, self.form)
 
     def enqueue_nowait(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

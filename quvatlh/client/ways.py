@@ -1,13 +1,16 @@
 """What becomes of one task that is being enqueued, known to the thread that writes it and to whoever asks.
 
-As a Future, where anybody waits for it. Of many that are enqueued together only the last is waited for, and a Future of each
-would cost more than all else that is done for it.
+As a Future, where anybody else waits for it. Who enqueues one waits without; of many that are enqueued together only the last
+is waited for, and a Future of each would cost more than all else that is done for it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
@@ -24,13 +27,15 @@ class Written(NamedTuple):
 
 
 class Way:
-    __slots__ = ("_begun", "_error", "_future", "_written")
+    __slots__ = ("_begun", "_error", "_future", "_wake", "_written")
 
     def __init__(self, written: Written | None = None) -> None:
         self._written = written
         self._error: Exception | None = None
         self._begun = False
         self._future: Future[Written] | None = None
+        self._wake: Callable[[], object] | None = None
+        """Who enqueues it and waits; no longer than that, since handles last."""
 
     # --- for who writes it ---
 
@@ -44,16 +49,54 @@ class Way:
     def settle(self, written: Written) -> None:
         with _LOCK:
             self._written, future = written, self._future
+            wake, self._wake = self._wake, None
         if future is not None:
             future.set_result(written)
+        if wake is not None:
+            wake()
 
     def fail(self, error: Exception) -> None:
         with _LOCK:
             self._error, future = error, self._future
+            wake, self._wake = self._wake, None
         if future is not None:
             future.set_exception(error)
+        if wake is not None:
+            wake()
 
     # --- for who asks ---
+
+    def waited(self) -> Written:
+        """By the one thread or coroutine that enqueues it. Not as a Future: so long as that is being made, the thread that writes
+        has no turn."""
+        woken = threading.Lock()
+        woken.acquire()
+        if self._is_to_wake(woken.release):
+            woken.acquire()
+        return self.result()
+
+    async def awaited(self) -> Written:
+        """Where the coroutine is cancelled, it is taken back."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_set, woken)
+
+        if self._is_to_wake(wake):
+            try:
+                await woken
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return self.result()
+
+    def _is_to_wake(self, wake: Callable[[], object]) -> bool:
+        """False: it is settled."""
+        with _LOCK:
+            self._wake = None if self.is_settled else wake
+            return self._wake is not None
 
     @property
     def future(self) -> Future[Written]:
@@ -88,3 +131,8 @@ class Way:
 
     def exception(self) -> BaseException | None:
         return None if self._written is not None else self.future.exception()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

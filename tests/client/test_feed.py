@@ -169,3 +169,57 @@ async def test_a_way_tells_whoever_asks_before_and_after_its_end_and_is_cancelle
     with pytest.raises(ValueError, match="no"):
         lost.result()
     assert (cancelled.cancel(), cancelled.begin(), cancelled.done(), cancelled.is_settled) == (True, False, True, False)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_who_enqueues_one_is_told_of_its_end_as_thread_and_as_coroutine(when: str) -> None:
+    written, end = [Way(), Way()], Written("1", existing=False)
+    lost = [Way(), Way()]
+
+    def settle() -> None:
+        for way in written:
+            way.settle(end)
+        for way in lost:
+            way.fail(ValueError("no"))
+
+    if when == "before":
+        settle()
+    waiting = [asyncio.create_task(asyncio.to_thread(ways[0].waited)) for ways in (written, lost)]
+    waiting += [asyncio.create_task(ways[1].awaited()) for ways in (written, lost)]
+    if when == "after":
+        await wait_until_all_wait([*written, *lost])
+        assert not any(each.done() for each in waiting)
+        settle()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [found[0], found[2], str(found[1]), str(found[3])] == [end, end, "no", "no"]
+    assert [way._wake for way in written + lost] == [None] * 4  # a handle holds no loop
+
+
+async def wait_until_all_wait(ways: Sequence[Way]) -> None:
+    async with asyncio.timeout(30):
+        while any(way._wake is None for way in ways):  # noqa: ASYNC110 - threads tell no loop
+            await asyncio.sleep(0.001)
+
+
+async def test_a_coroutine_that_is_cancelled_takes_back_what_is_not_on_its_way() -> None:
+    waiting, begun = Way(), Way()
+    begun.begin()
+    running = [asyncio.create_task(way.awaited()) for way in (waiting, begun)]
+    await asyncio.sleep(0)
+    for each in running:
+        each.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    assert all(each.cancelled() for each in running)
+    assert (waiting.begin(), begun.done()) == (False, False)
+
+
+def test_one_whose_loop_has_ended_meanwhile_holds_up_nobody() -> None:
+    way = Way()
+    loop = asyncio.new_event_loop()
+    waiting = way.awaited()
+    running = loop.create_task(waiting)
+    loop.run_until_complete(asyncio.sleep(0))
+    running.cancel()
+    loop.close()
+    way.settle(Written("1", existing=False))
+    assert way.result().id == "1"
