@@ -119,7 +119,9 @@ class Http:
         self.options = options
         self._clock = clock
         self._pause = pause
-        self._alone = len(options.urls) == 1
+        is_alone = len(options.urls) == 1
+        self._try_s = options.try_s or (TRY_ALONE_S if is_alone else TRY_S)
+        self._connect_s = CONNECT_ALONE_S if is_alone else CONNECT_S
         self._preferred = 0
         """The node that answered last."""
         self._session: aiohttp.ClientSession | None = None
@@ -145,8 +147,11 @@ class Http:
         """What `judge` makes of the whole answer; a Problem that it raises is treated as if the node had said it."""
 
         async def once(url: str, left_s: float) -> T:
-            total_s = left_s + request.wait_s + GRACE_S
-            async with self._sent(request, url, left_s, total_s) as response:
+            try_s = min(left_s, self._try_s)
+            target = _target(request, f"{max(int(try_s * 1000), 1)}ms")
+            over_s = request.wait_s + GRACE_S
+            async with self._begun(request, url + target, left_s + over_s, try_s + over_s) as response:
+                await _must_be_yes(response, url)
                 return judge(Answer(response.status, response.headers, await response.read(), url))
 
         return await self._persist(request, once)
@@ -156,8 +161,11 @@ class Http:
         """An answer to be read piece by piece, and the node it comes from. What breaks later is the reader's to mend."""
         async with contextlib.AsyncExitStack() as stack:
 
-            async def once(url: str, left_s: float) -> tuple[aiohttp.ClientResponse, str]:
-                return await stack.enter_async_context(self._sent(request, url, left_s, None)), url
+            async def once(url: str, _left_s: float) -> tuple[aiohttp.ClientResponse, str]:
+                begun = self._begun(request, url + _target(request), None, request.silence_s)
+                response = await stack.enter_async_context(begun)
+                await _must_be_yes(response, url)
+                return response, url
 
             yield await self._persist(request, once)
 
@@ -189,36 +197,31 @@ class Http:
                 self._preferred = node
                 return answer
 
-    @contextlib.asynccontextmanager
-    async def _sent(
-        self, request: Request, url: str, left_s: float, total_s: float | None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The head of the answer, when it is a yes."""
+    def _begun(
+        self, request: Request, url: str, total_s: float | None, silence_s: float | None
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The head of the answer."""
         assert self._session is not None, "entered first"
-        try_s = min(left_s, self.options.try_s or (TRY_ALONE_S if self._alone else TRY_S))
-        silence_s = try_s + request.wait_s + GRACE_S if total_s is not None else request.silence_s
-        timeout = aiohttp.ClientTimeout(
-            total=total_s, sock_connect=CONNECT_ALONE_S if self._alone else CONNECT_S, sock_read=silence_s
-        )
-        query = dict(request.query)
-        if total_s is not None:
-            query["deadline"] = f"{max(int(try_s * 1000), 1)}ms"
-        async with self._session.request(
+        return self._session.request(
             request.method,
-            URL(f"{url}{request.path}?{urlencode(query)}" if query else url + request.path, encoded=True),
+            URL(url, encoded=True),
             data=request.body,
             headers=_headers(request),
-            timeout=timeout,
+            timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=self._connect_s, sock_read=silence_s),
             allow_redirects=False,
-        ) as response:
-            if not 200 <= response.status < 300:
-                raise errors.from_answer(response.status, response.headers, await _bounded(response), url)
-            yield response
+        )
 
 
 def new_key() -> str:
     """An Idempotency-Key that nobody else has."""
     return secrets.token_hex(16)
+
+
+def _target(request: Request, deadline: str = "") -> str:
+    query = urlencode(request.query) if request.query else ""
+    if deadline:
+        query += f"&deadline={deadline}" if query else f"deadline={deadline}"
+    return f"{request.path}?{query}" if query else request.path
 
 
 def _headers(request: Request) -> dict[str, str]:
@@ -228,6 +231,12 @@ def _headers(request: Request) -> dict[str, str]:
     if request.key is not None:
         sent["Idempotency-Key"] = request.key
     return sent
+
+
+async def _must_be_yes(response: aiohttp.ClientResponse, url: str) -> None:
+    if not 200 <= response.status < 300:
+        async with response:  # its connection is let go of now, whoever else holds it
+            raise errors.from_answer(response.status, response.headers, await _bounded(response), url)
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
-from quvatlh.client import Broken, Fault, Rejected, Unavailable, Unknown, Unreachable
-from quvatlh.client.http import MSGPACK, Answer
+import pytest
+from aiohttp import web
+
+from quvatlh.client import Broken, Fault, Options, Rejected, Unavailable, Unknown, Unreachable
+from quvatlh.client.http import ERROR_BYTES_MAX, MSGPACK, Answer, Http, Request
 from tests.client.nodes import (
     Time,
     added,
@@ -200,3 +203,25 @@ async def test_a_bulk_is_waited_for_and_in_doubt_when_its_node_is_lost() -> None
 def test_msgpack_that_cannot_be_read_is_told_like_json_that_cannot(body: bytes) -> None:
     with pytest.raises(Broken, match="an answer that cannot be read"):
         Answer(200, {"Content-Type": MSGPACK}, body, "http://node").value()
+
+
+async def test_a_node_that_refused_a_stream_is_let_go_of_while_another_streams() -> None:
+    left = asyncio.Event()
+
+    async def refuses_at_length(request: web.BaseRequest, _body: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(status=503)
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b" " * ERROR_BYTES_MAX)
+        finally:
+            left.set()
+
+    async with (
+        node(refuses_at_length) as one,
+        node(answers({})) as other,
+        Http(Options((one.url, other.url))) as http,
+        http.opened(Request("GET", "/v1/events")) as (_, url),
+    ):
+        assert url == other.url
+        await asyncio.wait_for(left.wait(), 10)
