@@ -62,13 +62,14 @@ class Feed:
         self._lost: Problem | Exception | None = None
         self._lost_count = 0
 
-    def offer(self, item: Item) -> Future[None] | None:
+    def offer(self, item: Item, *, ahead: int | None = None) -> Future[None] | None:
         """None: it is on its way. Else: there was no room; to be offered again when that is done. Once it was abandoned, what it
-        was abandoned with is raised."""
+        was abandoned with is raised. `ahead`: only where fewer wait before it, else WAITING_TASKS_MAX."""
+        most = WAITING_TASKS_MAX if ahead is None else ahead
         with self._lock:
             if self._ended is not None:
                 raise self._ended.with_traceback(None)
-            if len(self._waiting) >= WAITING_TASKS_MAX or self._bytes + len(item.body) > WAITING_BYTES_MAX:
+            if len(self._waiting) >= most or self._bytes + len(item.body) > WAITING_BYTES_MAX:
                 turn: Future[None] = Future()
                 self._queue.append(turn)
                 return turn

@@ -9,12 +9,16 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
+from quvatlh.client.feed import EVENT_TASKS_MAX
 from quvatlh.client.handles import Handle
 from quvatlh.client.sides import Taker
 from quvatlh.client.tasks import Call
 from quvatlh.client.ways import Way
 
 R = TypeVar("R")
+AHEAD_TASKS_MAX: Final = EVENT_TASKS_MAX
+"""So many are made before those that are written: the next event. Making more would take the interpreter from the thread that
+writes, which gets it back after 5 ms each time it needs it: the first event left 20 ms late."""
 TURN_S: Final = 0.001
 """So long a coroutine takes calls before the others of its loop have their turn: they wait no longer than for other work, and
 what giving way costs, some 10 us, is a hundredth."""
@@ -26,7 +30,7 @@ def enqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
     handles: list[Handle[R]] = []
     try:
         for call in calls:
-            way = side.put(call)
+            way = side.put(call, ahead=AHEAD_TASKS_MAX)
             ways.append(way)
             handles.append(Handle(side, way, call.form))
     except Exception as error:
@@ -46,7 +50,7 @@ async def aenqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
     try:
         try:
             for call in calls:
-                way = await side.aput(call)
+                way = await side.aput(call, ahead=AHEAD_TASKS_MAX)
                 ways.append(way)
                 handles.append(Handle(side, way, call.form))
                 if time.monotonic() >= ends:

@@ -81,13 +81,13 @@ class Motor:
                 raise _closed()
             return asyncio.run_coroutine_threadsafe(self._explained(make(self._client)), self._loop)
 
-    def put(self, item: Item) -> None:
+    def put(self, item: Item, *, ahead: int | None = None) -> None:
         """By a thread: until it is on its way. Raises as `call`."""
-        while (turn := self.feed.offer(item)) is not None:
+        while (turn := self.feed.offer(item, ahead=ahead)) is not None:
             turn.result()
 
-    async def aput(self, item: Item) -> None:
-        while (turn := self.feed.offer(item)) is not None:
+    async def aput(self, item: Item, *, ahead: int | None = None) -> None:
+        while (turn := self.feed.offer(item, ahead=ahead)) is not None:
             await asyncio.wrap_future(turn)
 
     def close(self, timeout_s: float = EXIT_S) -> None:

@@ -54,24 +54,24 @@ class Taker(Side, Protocol):
         """Of tasks as they finish."""
         ...
 
-    def put(self, call: Sent, *, watched: bool = True) -> Way:
-        """Unwatched: nobody will look at the answer, so a failure is kept for `flush`."""
+    def put(self, call: Sent, *, watched: bool = True, ahead: int | None = None) -> Way:
+        """Unwatched: nobody will look at the answer, so a failure is kept for `flush`. `ahead`: as of Feed.offer."""
 
-    async def aput(self, call: Sent) -> Way: ...
+    async def aput(self, call: Sent, *, ahead: int | None = None) -> Way: ...
 
 
 class Cluster:
     def __init__(self, motor: Motor) -> None:
         self.motor = motor
 
-    def put(self, call: Sent, *, watched: bool = True) -> Way:
+    def put(self, call: Sent, *, watched: bool = True, ahead: int | None = None) -> Way:
         item = Item(call.body, unwatched=not watched)
-        self.motor.put(item)
+        self.motor.put(item, ahead=ahead)
         return item.done
 
-    async def aput(self, call: Sent) -> Way:
+    async def aput(self, call: Sent, *, ahead: int | None = None) -> Way:
         item = Item(call.body)
-        await self.motor.aput(item)
+        await self.motor.aput(item, ahead=ahead)
         return item.done
 
     def finished(self, task_id: str, timeout_s: float | None) -> Future[Json]:
@@ -138,7 +138,7 @@ class Inline:
         self._number = 0
         self._lock = threading.Lock()
 
-    def put(self, call: Sent, *, watched: bool = True) -> Way:  # noqa: ARG002 - all failures are results
+    def put(self, call: Sent, *, watched: bool = True, ahead: int | None = None) -> Way:  # noqa: ARG002 - none waits
         spec = json.loads(call.body)
         with self._lock:
             self._number += 1
@@ -148,7 +148,7 @@ class Inline:
             self._keep(task_id, _run(task_id, spec, call.run), call)
         return Way(Written(task_id, existing))
 
-    async def aput(self, call: Sent) -> Way:
+    async def aput(self, call: Sent, *, ahead: int | None = None) -> Way:  # noqa: ARG002 - none waits
         return await asyncio.to_thread(self.put, call)
 
     def finished(self, task_id: str, timeout_s: float | None) -> Future[Json]:  # noqa: ARG002 - it has

@@ -94,6 +94,17 @@ async def test_where_there_is_no_room_one_waits_until_there_is(monkeypatch: pyte
     await wire.idle()
 
 
+async def test_who_says_so_waits_while_others_have_room() -> None:
+    wire = Wire()
+    wire.offer(b"1", b"2")
+    turn = wire.feed.offer(Item(b"3"), ahead=2)
+    assert turn is not None
+    assert wire.feed.offer(Item(b"3"), ahead=3) is None
+    await wire.idle()
+    assert turn.done()
+    assert wire.events == [[b"1", b"2", b"3"]]
+
+
 async def test_what_is_cancelled_before_its_write_is_not_written() -> None:
     wire = Wire()
     items = wire.offer(b"1", b"2")

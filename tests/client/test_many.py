@@ -15,6 +15,9 @@ from aiohttp import web
 
 from quvatlh import App, Handle
 from quvatlh.client import Call, Rejected
+from quvatlh.client.feed import EVENT_TASKS_MAX
+from quvatlh.client.many import AHEAD_TASKS_MAX
+from quvatlh.client.sides import Cluster
 from tests.client.nodes import Node, answers, node, problem
 
 PATIENCE_S = 30.0
@@ -71,6 +74,32 @@ async def test_the_first_are_sent_while_later_ones_are_still_made(*, is_async: b
         assert len(made_when_asked) == 1
         assert [handle.id for handle in handles] == [f"t{made}" for made in range(made_when_asked[0] + 1)]
         assert numbers(one) == list(range(len(handles)))
+
+
+@both
+async def test_no_more_are_made_than_the_next_event_takes(*, is_async: bool) -> None:
+    """Who makes them would keep the interpreter from who writes."""
+    go, made = asyncio.Event(), [0]
+
+    async def waits(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        await go.wait()
+        return await written(request, body)
+
+    async with stage(waits, *[written] * 10) as (_one, app, task):
+
+        def calls() -> Iterator[Call[Any]]:
+            for made[0] in range(5 * AHEAD_TASKS_MAX):
+                yield task.call(made[0])
+
+        side = app.side()
+        assert isinstance(side, Cluster)
+        running = asyncio.create_task(enqueued(app, calls(), is_async=is_async))
+        async with asyncio.timeout(PATIENCE_S):
+            while not side.motor.feed._queue:  # noqa: ASYNC110 - another thread's
+                await asyncio.sleep(0.001)
+        assert made[0] <= EVENT_TASKS_MAX + AHEAD_TASKS_MAX
+        go.set()
+        assert len(await running) == 5 * AHEAD_TASKS_MAX
 
 
 async def test_other_coroutines_have_their_turns_while_calls_are_taken() -> None:
