@@ -69,7 +69,8 @@ class Feed:
         with self._lock:
             if self._ended is not None:
                 raise self._ended.with_traceback(None)
-            if len(self._waiting) >= most or self._bytes + len(item.body) > WAITING_BYTES_MAX:
+            is_full = len(self._waiting) >= most or self._bytes + len(item.body) > WAITING_BYTES_MAX
+            if self._waiting and is_full:  # else nobody would ever make room for one that is larger than all of it
                 turn: Future[None] = Future()
                 self._queue.append(turn)
                 return turn

@@ -94,6 +94,15 @@ async def test_where_there_is_no_room_one_waits_until_there_is(monkeypatch: pyte
     await wire.idle()
 
 
+async def test_one_that_is_larger_than_all_room_waits_only_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "WAITING_BYTES_MAX", 3)
+    wire = Wire()
+    wire.offer(b"larger")
+    assert wire.feed.offer(Item(b"1")) is not None
+    await wire.idle()
+    assert wire.events == [[b"larger"]]
+
+
 async def test_who_says_so_waits_while_others_have_room() -> None:
     wire = Wire()
     wire.offer(b"1", b"2")
