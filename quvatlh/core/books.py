@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -104,6 +105,10 @@ class Queues:
     def known(self) -> int:
         return len(self._read)
 
+    def items(self) -> Iterable[tuple[str, QueueState | None]]:
+        """What is known; None: there is none of that name."""
+        return self._read.items()
+
     def forget(self) -> None:
         """What was read; nothing waits to be written."""
         self._read.clear()
@@ -174,6 +179,10 @@ class Shapes:
     @property
     def known(self) -> int:
         return max(len(self._shapes), len(self.of_new))
+
+    def items(self) -> Iterable[tuple[int, Shape]]:
+        """What is known."""
+        return self._shapes.items()
 
     def forget(self) -> None:
         """What was read."""

@@ -6,7 +6,10 @@ For tests, the simulation and a person in doubt: every check reads whole tables.
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
 
 from quvatlh.core.limits import INTEGER_MAX, LEDGER_ROWS_MAX, NO_LIMIT
 from quvatlh.core.lines import misplaced
@@ -122,6 +125,57 @@ def check_invariants(db: sqlite3.Connection, *, limits_hold: bool = True) -> lis
         if rows:
             found.append(f"{words}: {rows}")
     return [*found, *_misplaced(db), *_unsettled(db), *_damaged(db)]
+
+
+def check_memory(memory: Memory) -> list[str]:
+    """What is known between entries, and stands otherwise in the tables: a node that starts now would make something else of
+    the next entry."""
+    db = memory.db
+    stands = {
+        "a counter": dict(_rows(db, "SELECT scope, a, b, n FROM tally")),
+        "a name": dict(_rows(db, "SELECT grp, name, lim, n FROM name_live")),
+        "a tag": dict(_rows(db, "SELECT scope, flow, finish FROM turn")),
+        "virtual time": dict(_rows(db, "SELECT scope, tag FROM virtual")),
+        "a serial number": dict(_rows(db, "SELECT name, n FROM serial")),
+        "a shape": dict(_rows(db, "SELECT id, body FROM shape")),
+    }
+    known = {
+        "a counter": {counter: n for counter, n in memory.tally.items() if n},
+        "a name": {(*name, lim): n for name, limits in memory.names.items() for lim, n in limits.items() if n},
+        "a tag": {
+            (scope, flow): tag
+            for scope, tags in memory.turns.items()
+            for flow, tag in tags.items()
+            if tag > tags.virtual  # others mean nothing, and may have been swept
+        },
+        "virtual time": {(scope,): tags.virtual for scope, tags in memory.turns.items() if tags.virtual},
+        "a serial number": {(name,): n for name, n in memory.serials.items() if n},
+        "a shape": {(number,): msgspec.json.encode(shape).decode() for number, shape in memory.shapes.items()},
+    }
+    found = [
+        f"{what} is {its[key]} in memory, and {stands[what].get(key)} in the tables: {key}"
+        for what, its in known.items()
+        for key in its
+        if stands[what].get(key) != its[key]
+    ]
+    zero = {counter for counter, n in memory.tally.items() if not n} & stands["a counter"].keys()
+    found += [f"a counter is thought to be zero: {counter}" for counter in zero]
+    fresh = Memory(db)
+    found += [
+        f"queue {name} is {state} in memory" for name, state in memory.queues.items() if fresh.queues.get(name) != state
+    ]
+    lines = Unit(fresh, 0, 0).lines
+    found += [
+        f"the first of {line} is {first} in memory"
+        for line, first in memory.firsts.items()
+        if lines.first(line) != first
+    ]
+    return found[:_SHOWN]
+
+
+def _rows(db: sqlite3.Connection, query: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Key and value: its last column."""
+    return ((row[:-1], row[-1]) for row in db.execute(query))
 
 
 def _misplaced(db: sqlite3.Connection) -> list[str]:

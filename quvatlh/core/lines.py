@@ -36,10 +36,10 @@ _NAME: Final = "n"
 _END: Final = "\x1f"
 """Of a part; no name may hold it, and what comes after it is greater."""
 _FIRST: Final = """
-SELECT seq, ready, rank, turn, key, grp, name, id, lim FROM task
+SELECT seq, ready, rank, turn, key, grp, coalesce(name, id), lim FROM task
 WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? ORDER BY turn, seq LIMIT 1"""
 _FIRSTS: Final = """
-SELECT wanted.value, task.seq, ready, rank, turn, task.key, grp, name, task.id, lim
+SELECT wanted.value, task.seq, ready, rank, turn, task.key, grp, coalesce(name, task.id), lim
 FROM json_each(?) wanted JOIN task ON task.seq = (
     SELECT seq FROM task WHERE ready > 0 AND flow = wanted.value AND queue = ? AND shape = ? ORDER BY turn, seq LIMIT 1)"""
 _SHAPES: Final = (
@@ -68,8 +68,8 @@ class First(Struct, gc=False):
     turn: int
     key: str | None
     grp: str
-    name: str | None
-    id: str
+    name: str
+    """Its id, where it has none."""
     lim: int | None
 
 
@@ -125,7 +125,7 @@ class Lines:
         """It is looked at by `refill`, who may be first of it or not. Who is now, where that is known or was not asked before."""
         if line in self._visible:
             return self._firsts.get(line)
-        first = self._firsts[line] if line in self._firsts else self._first(line)
+        first = self._firsts[line] if line in self._firsts else self.first(line)
         self._firsts[line] = first
         self._visible[line] = first.seq if first is not None and first.ready == VISIBLE else None
         return first
@@ -153,7 +153,7 @@ class Lines:
             if turn < first.turn:
                 self._firsts.pop(line)
         elif line in self._firsts:  # it was empty
-            new = self._firsts[line] = First(seq, BEHIND, turn, turn, key, group, name, name, lim)
+            new = self._firsts[line] = First(seq, BEHIND, turn, turn, key, group, name, lim)
             if self.may_start(line, new):
                 new.ready, new.rank = VISIBLE, self.rank(queue, turn, key)
                 self._visible[line] = seq
@@ -270,7 +270,8 @@ class Lines:
     def _is_fair(self, queue: str) -> bool:
         return self._unit.queue(queue).settings.discipline == FAIR
 
-    def _first(self, line: Line) -> First | None:
+    def first(self, line: Line) -> First | None:
+        """As the tables have it."""
         row = self._db.execute(_FIRST, line).fetchone()
         return None if row is None else First(*row)
 
@@ -282,7 +283,7 @@ class Lines:
             if "\0" not in line[0]:
                 alike[line[1:]].append(line[0])
             else:  # SQLite ends a text of JSON there
-                self._firsts[line] = self._first(line)
+                self._firsts[line] = self.first(line)
         for (queue, shape), several in alike.items():
             for row in self._db.execute(_FIRSTS, (json_list(several), queue, shape)):
                 self._firsts[row[0], queue, shape] = First(*row[1:])
@@ -296,7 +297,7 @@ class Lines:
             if settings.limit_per_key is None or first.key is None:
                 return True
             return self._unit.tally.get(tally.LIVE_KEY, queue, first.key) < settings.limit_per_key
-        counted = self._unit.names.live(first.grp, first.name or first.id)
+        counted = self._unit.names.live(first.grp, first.name)
         smallest = min((lim for lim, n in counted.items() if n), default=limits.NO_LIMIT)
         return sum(counted.values()) < min(smallest, first.lim or limits.NO_LIMIT)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -61,6 +61,10 @@ class Tally:
     @property
     def known(self) -> int:
         return len(self._before)
+
+    def items(self) -> Iterable[tuple[Counter, int]]:
+        """What is known."""
+        return self._before.items()
 
     def forget(self) -> None:
         """What was read; nothing waits to be written."""
@@ -146,6 +150,10 @@ class NameTally:
     @property
     def known(self) -> int:
         return len(self._limits)
+
+    def items(self) -> Iterable[tuple[tuple[str, str], Mapping[int, int]]]:
+        """What is known."""
+        return self._limits.items()
 
     def forget(self) -> None:
         """What was read; nothing waits to be written."""

@@ -7,7 +7,7 @@ same, nobody has to send them, and a new master goes on where the old one stoppe
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from quvatlh.core.disciplines.sfq import TAG_MAX, span
@@ -52,6 +52,10 @@ class Tags:
     @property
     def known(self) -> int:
         return len(self._finish)
+
+    def items(self) -> Iterable[tuple[str, int]]:
+        """What is known: of flows the finish tag."""
+        return self._finish.items()
 
     def start_tag(self, flow: str) -> int:
         finish = self._finish.get(flow)
@@ -136,6 +140,10 @@ class Turns:
     @property
     def known(self) -> int:
         return sum(tags.known for tags in self._tags.values())
+
+    def items(self) -> Iterable[tuple[str, Tags]]:
+        """What is known, by scope."""
+        return self._tags.items()
 
     def forget(self) -> None:
         """What was read; nothing waits to be written."""

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from quvatlh.codec import Values
 from quvatlh.core import commands as c
-from quvatlh.core.invariants import check_invariants
+from quvatlh.core.invariants import check_invariants, check_memory
 from quvatlh.core.machine import Machine
 from quvatlh.core.memory import Memory
 from quvatlh.core.model import TaskSpec, Work, WorkerFacts
@@ -77,7 +77,7 @@ class Table:
         return self.entry(c.Item(command, request))[0].result
 
     def check(self, *, limits_hold: bool = True) -> None:
-        found = check_invariants(self.db, limits_hold=limits_hold)
+        found = [*check_invariants(self.db, limits_hold=limits_hold), *check_memory(self.memory)]
         assert not found, "\n".join(found)
 
     # --- shorthand ---

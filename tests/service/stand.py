@@ -10,7 +10,7 @@ from typing import Any
 
 from quvatlh.codec import Values
 from quvatlh.core import commands as c
-from quvatlh.core.invariants import check_invariants
+from quvatlh.core.invariants import check_invariants, check_memory
 from quvatlh.core.results import Awarded
 from quvatlh.ports import Entry, Member, Membership, Role, Sender
 from quvatlh.service.node import Node, Options, World
@@ -175,6 +175,7 @@ class Stand:
     def check(self) -> None:
         assert self.fatal == []
         assert check_invariants(self.machine.db) == []
+        assert check_memory(self.state.memory) == []
 
 
 def _member(name: str) -> Member:

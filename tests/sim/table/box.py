@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from quvatlh.codec import Values
 from quvatlh.core.machine import Machine
+from quvatlh.core.memory import Memory
 from quvatlh.ports import LogError, MachineFactory
 from quvatlh.raft.log import RaftLog
 from quvatlh.service.node import Node, Options, World
@@ -88,6 +89,12 @@ class TableBox(Box[Machine, CommitImages]):
 
     def _no_images(self) -> CommitImages:
         return CommitImages()
+
+    @property
+    def memory(self) -> Memory:
+        """What it knows of its tables."""
+        assert self._state is not None
+        return self._state.memory
 
     def _machines(self, disk: DiskView) -> MachineFactory:
         images = self.images

@@ -15,7 +15,7 @@ import msgspec
 from quvatlh.codec import Values
 from quvatlh.core import commands as c
 from quvatlh.core.events import PUBLIC, Event
-from quvatlh.core.invariants import LIMITS, check_invariants
+from quvatlh.core.invariants import LIMITS, check_invariants, check_memory
 from quvatlh.core.results import Added, Answer, Outcome
 from quvatlh.core.tables_digest import tables_digest
 from quvatlh.ports import Entry
@@ -237,7 +237,7 @@ class TableJudge(Judge):
     def compare_with_facts(self, box: TableBox) -> None:
         """The tables are in order, and say of each task what its events have said."""
         assert box.machine is not None
-        found = check_invariants(box.machine.db, limits_hold=False)
+        found = check_invariants(box.machine.db, limits_hold=False) + check_memory(box.memory)
         if found:
             raise Violation("\n".join(found))
         self.slots.compare(box.machine.db)
