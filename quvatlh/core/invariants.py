@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
+from quvatlh.core.ahead import Front, Line
 from quvatlh.core.limits import INTEGER_MAX, LEDGER_ROWS_MAX, NO_LIMIT
 from quvatlh.core.lines import misplaced
+from quvatlh.core.market import flow_tasks
 from quvatlh.core.memory import Memory
-from quvatlh.core.rows import TASK_SELECT, task_row
+from quvatlh.core.rows import CANDIDATE_COLUMNS, TASK_SELECT, Candidate, task_row
 from quvatlh.core.unit import Unit, settle
 
 _COUNTED: Final = """
@@ -131,7 +133,7 @@ def check_memory(memory: Memory) -> list[str]:
     """What is known between entries, and stands otherwise in the tables: a node that starts now would make something else of
     the next entry."""
     db = memory.db
-    stands = {
+    stands: dict[str, dict[Any, Any]] = {
         "a counter": dict(_rows(db, "SELECT scope, a, b, n FROM tally")),
         "a name": dict(_rows(db, "SELECT grp, name, lim, n FROM name_live")),
         "a tag": dict(_rows(db, "SELECT scope, flow, finish FROM turn")),
@@ -139,7 +141,7 @@ def check_memory(memory: Memory) -> list[str]:
         "a serial number": dict(_rows(db, "SELECT name, n FROM serial")),
         "a shape": dict(_rows(db, "SELECT id, body FROM shape")),
     }
-    known = {
+    known: dict[str, dict[Any, Any]] = {
         "a counter": {counter: n for counter, n in memory.tally.items() if n},
         "a name": {(*name, lim): n for name, limits in memory.names.items() for lim, n in limits.items() if n},
         "a tag": {
@@ -164,6 +166,11 @@ def check_memory(memory: Memory) -> list[str]:
     found += [
         f"queue {name} is {state} in memory" for name, state in memory.queues.items() if fresh.queues.get(name) != state
     ]
+    found += [
+        f"what is known of {line} is not how it begins"
+        for line, front in memory.ahead.items()
+        if not _is_front(memory, line, front)
+    ]
     lines = Unit(fresh, 0, 0).lines
     found += [
         f"the first of {line} is {first} in memory"
@@ -171,6 +178,17 @@ def check_memory(memory: Memory) -> list[str]:
         if lines.first(line) != first
     ]
     return found[:_SHOWN]
+
+
+def _is_front(memory: Memory, line: Line, front: Front) -> bool:
+    """All that is known of its tasks is what would be read, in its order."""
+    flow, queue, shape = line
+    sql = f"{CANDIDATE_COLUMNS} FROM task WHERE ready > 0 AND queue = ? AND flow = ? AND shape = ? ORDER BY turn, seq"
+    stands = [Candidate(*row) for row in memory.db.execute(sql, (queue, flow, shape))]
+    known = [memory.ahead.row(task.seq) for task in front.tasks]
+    tasks = flow_tasks(memory.db, line, limit=len(known), after=(-INTEGER_MAX - 1, 0), without=())
+    same = [task._replace(rank=0) for task in tasks] == [task._replace(rank=0) for task in front.tasks]
+    return same and known == stands[: len(known)] and (len(known) == len(stands) or not front.is_whole)
 
 
 def _rows(db: sqlite3.Connection, query: str) -> Iterator[tuple[tuple[Any, ...], Any]]:

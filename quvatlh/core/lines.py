@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from quvatlh.core import limits, schema, tally
+from quvatlh.core.ahead import Front, Line
 from quvatlh.core.disciplines import BUILT_IN, FAIR
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import json_list
@@ -53,10 +54,6 @@ _SHOW: Final = "UPDATE task SET ready = 1, rank = ? WHERE seq = ?"
 _SHOW_MANY: Final = """
 UPDATE task SET ready = 1, rank = shown.value FROM json_each(?) shown WHERE seq = CAST(shown.key AS INTEGER)"""
 """The same of many: the rank of each, by its number."""
-
-
-Line = tuple[str, str, int]
-"""Flow, queue, shape."""
 
 
 class First(Struct, gc=False):
@@ -103,6 +100,7 @@ class Lines:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._db: sqlite3.Connection = unit.db
+        self.ahead = unit.memory.ahead
         self._firsts = unit.memory.firsts
         """Of lines that are known, as of the last refill; of those touched since, while nobody else can have become first."""
         self._visible: dict[Line, int | None] = {}
@@ -120,6 +118,7 @@ class Lines:
         """Before anything of it changes."""
         self._look_at(line)
         self._firsts.pop(line, None)
+        self.ahead.drop(line)
 
     def _look_at(self, line: Line) -> First | None:
         """It is looked at by `refill`, who may be first of it or not. Who is now, where that is known or was not asked before."""
@@ -133,9 +132,8 @@ class Lines:
     def leave(self, line: Line, seq: int, *, visible: bool) -> None:
         """Before one of it is awarded; `visible`: it is in the ready order, and its award takes it out of that."""
         if not visible:
-            self.touch(line)
-            return
-        if self._visible.get(line, seq) == seq:
+            self._look_at(line)
+        elif self._visible.get(line, seq) == seq:
             self._visible[line] = None
         self._firsts.pop(line, None)
 
@@ -153,6 +151,8 @@ class Lines:
             if turn < first.turn:
                 self._firsts.pop(line)
         elif line in self._firsts:  # it was empty
+            if flow[0] == _KEY:
+                self.ahead.begin(line)
             new = self._firsts[line] = First(seq, BEHIND, turn, turn, key, group, name, lim)
             if self.may_start(line, new):
                 new.ready, new.rank = VISIBLE, self.rank(queue, turn, key)
@@ -257,8 +257,14 @@ class Lines:
             self._unit.tally.add(tally.READY, queue, shape, 1)
         self._shown[first.seq] = first.rank = rank
         first.ready = VISIBLE
+        row = self.ahead.row(first.seq)
+        if row is not None:
+            row.ready = VISIBLE
 
     def _hide(self, line: Line, seq: int) -> None:
+        row = self.ahead.row(seq)
+        if row is not None:
+            row.ready = BEHIND
         sql = "UPDATE task SET ready = 2 WHERE seq = ? AND ready = 1 AND flow = ? AND queue = ? AND shape = ?"
         if self._db.execute(sql, (seq, *line)).rowcount:
             self._unit.tally.add(tally.READY, *line[1:], -1)
@@ -279,7 +285,10 @@ class Lines:
         """Of many lines of a queue and shape at once: a statement costs more than a line."""
         alike: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for line in lines:
-            self._firsts[line] = None
+            front = self.ahead.of(line)
+            self._firsts[line] = None if front is None else self._first_of(front)
+            if front is not None and (self._firsts[line] is not None or (front.is_whole and not front.tasks)):
+                continue
             if "\0" not in line[0]:
                 alike[line[1:]].append(line[0])
             else:  # SQLite ends a text of JSON there
@@ -287,6 +296,14 @@ class Lines:
         for (queue, shape), several in alike.items():
             for row in self._db.execute(_FIRSTS, (json_list(several), queue, shape)):
                 self._firsts[row[0], queue, shape] = First(*row[1:])
+
+    def _first_of(self, front: Front) -> First | None:
+        """Unless it is seen already: its rank is not known here."""
+        task = front.tasks[0] if front.tasks else None
+        row = None if task is None else self.ahead.row(task.seq)
+        if task is None or row is None or row.ready == VISIBLE:
+            return None
+        return First(task.seq, BEHIND, task.turn, task.turn, task.key, row.grp, row.name or row.id, row.lim)
 
     def may_start(self, line: Line, first: First) -> bool:
         flow, queue, _ = line

@@ -14,7 +14,7 @@ from quvatlh.core.classes import read_tree
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.places import place_of
 from quvatlh.core.queries import get_task, queues
-from quvatlh.core.rows import QUEUED_SELECT, Queued, TaskRow, json_list, queued
+from quvatlh.core.rows import QUEUED_SELECT, FlowTask, Queued, TaskRow, json_list, queued
 from quvatlh.core.tally import LIVE_KEY
 from quvatlh.core.views import ExplainFacts, QueueView, TaskView
 
@@ -79,22 +79,6 @@ def plain_tasks(
         "ORDER BY rank, seq LIMIT ?"
     )
     return [*map(PlainTask._make, db.execute(sql, (queue, shape, json_list(list(without)), limit)))]
-
-
-class FlowTask(NamedTuple):
-    """The same of a queue that is fair by key."""
-
-    seq: int
-    rank: int
-    cost: int
-    once: int
-    group: str
-    name: str | None
-    plain: int
-    """0: it is in no line, a limit or a lease of its own has a say, or it is a service."""
-    lined: int
-    key: str | None
-    turn: int
 
 
 _FLOW_TASK: Final = (

@@ -1,5 +1,5 @@
 """What the tables say of what nearly every entry asks, kept from one entry to the next: counters, queues, shapes, tags, serial
-numbers, and who is first of a line.
+numbers, who is first of a line, and what came into lines lately.
 
 It belongs to one connection, and is what stands there whenever an entry has been flushed: these tables are written through it
 alone. What is known and what would have to be read are the same, so a node that has just started, and knows nothing, makes
@@ -11,12 +11,14 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
+from quvatlh.core.ahead import Ahead
 from quvatlh.core.books import Queues, Shapes
 from quvatlh.core.tally import NameTally, Tally
 from quvatlh.core.turns import Turns
 
 if TYPE_CHECKING:
-    from quvatlh.core.lines import First, Line
+    from quvatlh.core.ahead import Line
+    from quvatlh.core.lines import First
 
 KNOWN_MAX: Final = 10_000
 """Of each kind: some 2 MB where there are so many keys, names and queues."""
@@ -32,6 +34,7 @@ class Memory:
         self.queues = Queues(db)
         self.shapes = Shapes(db, self.tally)
         self.turns = Turns(db)
+        self.ahead = Ahead()
         self.firsts: dict[Line, First | None] = {}
         """None: the line is empty."""
         self.serials: dict[str, int] = dict(db.execute("SELECT name, n FROM serial").fetchall())
@@ -41,5 +44,9 @@ class Memory:
         for kind in (self.tally, self.names, self.queues, self.shapes, self.turns):
             if kind.known > KNOWN_MAX:
                 kind.forget()
-        if len(self.firsts) > KNOWN_MAX:
-            self.firsts.clear()
+        if len(self.firsts) > KNOWN_MAX or self.ahead.known > KNOWN_MAX:
+            self.forget_lines()
+
+    def forget_lines(self) -> None:
+        self.firsts.clear()
+        self.ahead.forget()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
@@ -81,6 +81,22 @@ class TaskRow(Queued, gc=False):
     def may_want_telling(self) -> bool:
         """Cheaper than to decode its spec: a text without the word has no such field; a long one stands elsewhere."""
         return self.spec is None or '"notify":' in self.spec
+
+
+class FlowTask(NamedTuple):
+    """A ready task as the market sees it in a queue that is fair by key."""
+
+    seq: int
+    rank: int
+    cost: int
+    once: int
+    group: str
+    name: str | None
+    plain: int
+    """0: it is in no line, a limit or a lease of its own has a say, or it is a service."""
+    lined: int
+    key: str | None
+    turn: int
 
 
 class Candidate(Struct, gc=False):
@@ -173,10 +189,10 @@ class LiveRow(Struct, gc=False):
 TASK_COLUMNS: Final = TaskRow.__struct_fields__
 TASK_SELECT: Final = f"SELECT {', '.join(TASK_COLUMNS)} FROM task"  # noqa: S608 - text of our own
 QUEUED_SELECT: Final = f"SELECT {', '.join(Queued.__struct_fields__)} FROM task"  # noqa: S608 - text of our own
-CANDIDATE_SELECT: Final = """
+CANDIDATE_COLUMNS: Final = """
 SELECT seq, id, queue, grp, name, key, lim, shape, slots, cost, attempts, ready, live, flow, coalesce(at, created_at),
-    lease_ms, spec, service = 0 AND expiry IS NULL AND unique_key IS NULL AND keep_ms IS NULL
-FROM task WHERE seq IN (SELECT value FROM json_each(?))"""
+    lease_ms, spec, service = 0 AND expiry IS NULL AND unique_key IS NULL AND keep_ms IS NULL"""
+CANDIDATE_SELECT: Final = f"{CANDIDATE_COLUMNS} FROM task WHERE seq IN (SELECT value FROM json_each(?))"  # noqa: S608 - text of our own
 LIVE_COLUMNS: Final = LiveRow.__struct_fields__
 LIVE_SELECT: Final = f"SELECT {', '.join(LIVE_COLUMNS)} FROM live"  # noqa: S608 - text of our own
 ENDING_SELECT: Final = f"""

@@ -147,7 +147,10 @@ class Unit:
     def candidates(self, seqs: Sequence[int]) -> list[Candidate]:
         """What an award looks at first; `seqs` may come twice, their rows do not."""
         self.flush_tasks()
-        return [Candidate(*row) for row in self.db.execute(CANDIDATE_SELECT, (json_list(seqs),))]
+        found, missing = self.memory.ahead.rows(seqs)
+        if missing:
+            found += [Candidate(*row) for row in self.db.execute(CANDIDATE_SELECT, (json_list(missing),))]
+        return found
 
     def tasks_by_id(self, ids: Sequence[str]) -> dict[str, TaskRow]:
         self.flush_tasks()
@@ -357,7 +360,7 @@ class Unit:
     def _start_over(self, scope: str) -> None:
         """Tags have grown as far as they may: those that stand in the ready order are flows' of a queue."""
         tag = self.turns.start_over(scope)
-        self.memory.firsts.clear()
+        self.memory.forget_lines()
         if scope.startswith(FLOWS):
             sql = "UPDATE task SET rank = max(0, rank - ?) WHERE ready = 1 AND queue = ? AND flow IS NOT NULL"
             self.db.execute(sql, (tag, scope.removeprefix(FLOWS)))

@@ -13,13 +13,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
+from itertools import islice
 from typing import Final
 
 from quvatlh.core import market, tally
+from quvatlh.core.ahead import Front, Line
 from quvatlh.core.limits import INTEGER_MAX
 from quvatlh.core.lines import flow_of_key, flows
-from quvatlh.core.market import FlowTask
+from quvatlh.core.memory import Memory
 from quvatlh.core.model import QueueSettings
+from quvatlh.core.rows import FlowTask
 from quvatlh.service.holds import FlowLot, Holds
 from quvatlh.service.lanes import LOOKED_AT_MAX, PIECE_MAX
 
@@ -31,10 +34,15 @@ _START: Final = (-INTEGER_MAX - 1, 0)
 class _Flow:
     """The tasks of a key, as far as they were read."""
 
-    __slots__ = ("is_limited", "key", "line", "piece", "read_to", "task", "weight")
+    __slots__ = ("at", "front", "is_limited", "key", "line", "piece", "read_to", "task", "weight")
 
-    def __init__(self, first: FlowTask, weight: int, *, is_limited: bool) -> None:
+    def __init__(self, first: FlowTask, line: Line, weight: int, front: Front | None, *, is_limited: bool) -> None:
         self.key = first.key or ""
+        self.line = line
+        self.front = front
+        """What is known of its line without reading it."""
+        self.at = 0
+        """So many of that were looked at."""
         self.weight = weight
         self.is_limited = is_limited
         """So many of it may run, and no more."""
@@ -50,11 +58,12 @@ class Walk:
     """Of a round. What it gives out counts in `holds`, but for the counter of the whole queue."""
 
     def __init__(
-        self, db: sqlite3.Connection, queue: tuple[str, int, QueueSettings], holds: Holds, unwanted: AbstractSet[int],
+        self, memory: Memory, queue: tuple[str, int, QueueSettings], holds: Holds, unwanted: AbstractSet[int],
         under_way: Sequence[FlowLot],
     ) -> None:  # fmt: skip
         """`queue`: name, shape and settings; `under_way`: of it, and among the `unwanted`."""
-        self._db = db
+        self._db = memory.db
+        self._ahead = memory.ahead
         self._queue, self._shape, self._settings = queue
         self._holds = holds
         self._unwanted = unwanted
@@ -167,7 +176,9 @@ class Walk:
         key, settings = task.key or "", self._settings
         (self._twice if key in self._keys else self._keys).add(key)
         is_limited = settings.limit_per_key is not None and task.key is not None
-        flow = _Flow(task, settings.key_weights.get(key, 1), is_limited=is_limited)
+        line = (flow_of_key(key), self._queue, self._shape)
+        front = self._ahead.of(line) if task.lined else None
+        flow = _Flow(task, line, settings.key_weights.get(key, 1), front, is_limited=is_limited)
         heapq.heappush(self._heap, (max(task.rank, self._tags.start_tag(key)), task.seq, flow))
 
     def _follow(self, flow: _Flow, wanted: int) -> None:
@@ -185,7 +196,9 @@ class Walk:
         """So much of each line that will soon have its turn: to ask for them at once takes a third of the time."""
         soon = (each[2] for each in heapq.nsmallest(most, self._heap))
         several = {
-            each.key: each for each in soon if each.task.lined and each.read_to is _START and "\0" not in each.key
+            each.key: each
+            for each in soon
+            if each.task.lined and each.read_to is _START and each.front is None and "\0" not in each.key
         }
         lines = [flow_of_key(key) for key in several]
         pieces: dict[str, list[FlowTask]] = {key: [] for key in several}
@@ -199,21 +212,39 @@ class Walk:
     def _read_piece(self, flow: _Flow, wanted: int) -> None:
         """The more lines there are, the less of each is wanted."""
         size = max(PIECE_MIN, wanted // len(self._heap))
+        if flow.front is not None:
+            self._look_ahead(flow, flow.front, size)
         after = flow.read_to
-        if after is _START:
+        if after is _START and not flow.piece:
             after = _place(flow.task)
             if len(self._heap) > TOGETHER_MIN:
                 self._read_lines(size, wanted // size)
                 if flow.piece:
                     return
                 after = after if flow.read_to is _START else flow.read_to
-        line = (flow_of_key(flow.key), self._queue, self._shape)
         without = () if after is None else self._given(flow.key)
         while not flow.piece and after is not None:
-            rows = market.flow_tasks(self._db, line, limit=size, after=after, without=without)
+            rows = market.flow_tasks(self._db, flow.line, limit=size, after=after, without=without)
             flow.piece = [task for task in reversed(rows) if task.seq not in self._unwanted]
             after = _place(rows[-1]) if len(rows) == size else None
         flow.read_to = after
+
+    def _look_ahead(self, flow: _Flow, front: Front, size: int) -> None:
+        """The next ones of what is known; at its end it is read on from there."""
+        piece: list[FlowTask] = []
+        first = front.tasks[0].seq if front.tasks else 0  # of the line, and so where the walk along it began
+        for task in islice(front.tasks, flow.at, None):
+            flow.at += 1
+            if task.seq not in self._unwanted and task.seq != first:
+                piece.append(task)
+                if len(piece) == size:
+                    break
+        piece.reverse()
+        flow.piece = piece
+        if not piece:
+            flow.front = None
+            if front.tasks:
+                flow.read_to = None if front.is_whole else _place(front.tasks[-1])
 
     def _given(self, key: str) -> Sequence[int]:
         """What of it is under way."""

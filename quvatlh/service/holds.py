@@ -15,10 +15,10 @@ from quvatlh.core.books import QueueState
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.disciplines.htb import Tree
 from quvatlh.core.lines import flows
-from quvatlh.core.market import FlowTask, PlainTask
+from quvatlh.core.market import PlainTask
 from quvatlh.core.memory import Memory
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import Queued
+from quvatlh.core.rows import FlowTask, Queued
 from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
 
 _UNLIMITED: Final = frozenset({limits.NO_LIMIT})

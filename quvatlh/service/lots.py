@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 
 from quvatlh.core import commands as c
 from quvatlh.core import market, tally
-from quvatlh.core.market import FlowTask, PlainTask
+from quvatlh.core.market import PlainTask
 from quvatlh.core.model import QueueSettings
+from quvatlh.core.rows import FlowTask
 from quvatlh.service.bids import CHOICES, Bid, Choice, soonest
 from quvatlh.service.flowlots import Walk
 from quvatlh.service.holds import FlowLot, Holds, Lot
@@ -89,7 +90,7 @@ class Lots:
         if limit <= 0:
             return None
         lots = [lot for lot in self.under_way() if isinstance(lot, FlowLot) and lot.queue == plain.queue]
-        walk = Walk(self._state.db, (plain.queue, plain.shape, settings), holds, unwanted, lots)
+        walk = Walk(self._state.memory, (plain.queue, plain.shape, settings), holds, unwanted, lots)
         tasks = walk.next(limit)
         if not tasks:
             return None

@@ -285,13 +285,12 @@ class _Batch:
         """The short way: written together."""
         name, visible, alike = task.counted_name, task.ready == VISIBLE, self._alike
         its = (task.queue, task.shape, task.flow, visible, each.worker, task.key)
-        counted = alike.get(its)
-        if counted is None:
-            counted = 0
-            if (
-                task.flow is not None
-            ):  # once of a line: one of it is visible, and who else leaves it changes nothing more
-                self._unit.lines.leave((task.flow, task.queue, task.shape), task.seq, visible=visible)
+        counted = alike.get(its, 0)
+        if task.flow is not None:
+            line = (task.flow, task.queue, task.shape)
+            self._unit.memory.ahead.leave(line, task.seq)
+            if not counted:  # once of a line: one of it is visible, and who else leaves it changes nothing more
+                self._unit.lines.leave(line, task.seq, visible=visible)
         alike[its] = counted + 1
         self._short[token - task.seq, each.worker, each.session, lease_ms].append(task.seq)
         if name is None:

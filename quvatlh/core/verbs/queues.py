@@ -144,7 +144,7 @@ def set_ranks(unit: Unit, command: SetRanks) -> Worked:
         "UPDATE task SET rank = ? WHERE seq = ? AND queue = ? AND kept IS NULL",
         [(each.rank, each.task, command.queue) for each in command.ranks],
     )
-    unit.memory.firsts.clear()  # while their queue is being reranked, they may still stand in lines
+    unit.memory.forget_lines()  # while their queue is being reranked, they may still stand in lines
     return Worked(cursor.rowcount, more=False)
 
 
