@@ -68,11 +68,8 @@ class Ahead:
         """It is empty."""
         self._fronts[line] = Front()
 
-    def join(self, line: Line, task: FlowTask, row: Candidate | None) -> None:
+    def join(self, line: Line, front: Front, task: FlowTask, row: Candidate | None) -> None:
         """It comes to the line. None: more is to be known of it than an award asks of most."""
-        front = self._fronts.get(line)
-        if front is None:
-            return
         tasks = front.tasks
         if tasks and task.turn < tasks[-1].turn:
             self.drop(line)

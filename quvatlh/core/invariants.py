@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from quvatlh.core.ahead import Front, Line
 from quvatlh.core.limits import INTEGER_MAX, LEDGER_ROWS_MAX, NO_LIMIT
@@ -187,7 +188,7 @@ def _is_front(memory: Memory, line: Line, front: Front) -> bool:
     stands = [Candidate(*row) for row in memory.db.execute(sql, (queue, flow, shape))]
     known = [memory.ahead.row(task.seq) for task in front.tasks]
     tasks = flow_tasks(memory.db, line, limit=len(known), after=(-INTEGER_MAX - 1, 0), without=())
-    same = [task._replace(rank=0) for task in tasks] == [task._replace(rank=0) for task in front.tasks]
+    same = [replace(task, rank=0) for task in tasks] == [replace(task, rank=0) for task in front.tasks]
     return same and known == stands[: len(known)] and (len(known) == len(stands) or not front.is_whole)
 
 

@@ -27,6 +27,7 @@ from quvatlh.core.rows import json_list
 
 if TYPE_CHECKING:
     from quvatlh.core.rows import Candidate, TaskRow
+    from quvatlh.core.turns import Tags
     from quvatlh.core.unit import Unit
 
 VISIBLE: Final = 1
@@ -73,7 +74,7 @@ class First(Struct, gc=False):
 def flow_of(settings: QueueSettings, key: str | None, group: str, name: str, lim: int | None) -> str | None:
     """What a job waits with; None: with nobody. Under a plug-in all are in the ready order, since it places each."""
     if settings.discipline == FAIR:
-        return flow_of_key(key)
+        return _KEY + (key or "")
     if settings.discipline not in BUILT_IN:
         return None
     if settings.limit_per_key is not None and key is not None:
@@ -180,17 +181,17 @@ class Lines:
         """Other live actions count for a name."""
         self._touch_named(_names(group, name))
 
-    def keys_change(self, queue: str, counts: Mapping[str, int], sign: int) -> None:
-        """So many live actions more count for each key, or less: have been counted. Only those matter that make it full, or not
-        full any more; also where the same entry takes that back, since whoever is first of a touched line gets its place
-        anew."""
-        state = self._unit.queues.get(queue)
-        most = None if state is None else state.settings.limit_per_key
-        if state is None or most is None or not by_flow(state.settings):
+    def count_keys(self, queue: str, counts: Mapping[str, int], sign: int) -> None:
+        """So many live actions more count for each key, or less. For lines only those matter that make it full, or not full any
+        more; also where the same entry takes that back, since whoever is first of a touched line gets its place anew."""
+        state, unit = self._unit.queues.get(queue), self._unit
+        most = None if state is None or not by_flow(state.settings) else state.settings.limit_per_key
+        if most is None:
+            for key, n in counts.items():
+                unit.tally.add(tally.LIVE_KEY, queue, key, sign * n)
             return
-        live_of = self._unit.tally.get
         for key, n in counts.items():
-            live = live_of(tally.LIVE_KEY, queue, key)
+            live = unit.tally.move(tally.LIVE_KEY, queue, key, sign * n)
             if (live >= most) != (live - sign * n >= most):
                 self.touch_key(queue, key)
 
@@ -228,8 +229,9 @@ class Lines:
         self._named.clear()
         self._any_named = None
         self._read_firsts([line for line in lines if line not in self._firsts])
+        tags: dict[str, Tags | None] = {}
         for line, before in lines.items():
-            first = self._firsts[line]
+            first, queue = self._firsts[line], line[1]
             if first is None or not self.may_start(line, first):
                 if before is not None:
                     self._hide(line, before)
@@ -238,23 +240,24 @@ class Lines:
                 continue
             if before is not None and first.seq != before:
                 self._hide(line, before)
-            self._show(line, first)
+            if queue not in tags:
+                tags[queue] = self._unit.turns.of(flows(queue)) if self._is_fair(queue) else None
+            self._show(line, first, tags[queue])
         if len(self._shown) >= schema.TOGETHER_MIN:
             self._db.execute(_SHOW_MANY, (json_list(self._shown),))
         elif self._shown:
             self._db.executemany(_SHOW, [(rank, seq) for seq, rank in self._shown.items()])
         self._shown.clear()
 
-    def _show(self, line: Line, first: First) -> None:
-        _, queue, shape = line
-        is_fair = self._is_fair(queue)
-        rank = self._unit.turns.start_tag(flows(queue), first.key or "") if is_fair else first.turn
+    def _show(self, line: Line, first: First, tags: Tags | None) -> None:
+        """`tags`: of the flows of its queue, where that is fair."""
+        rank = first.turn if tags is None else tags.start_tag(first.key or "")
         if first.ready == VISIBLE:
-            rank = max(rank, first.rank) if is_fair else rank
+            rank = rank if tags is None else max(rank, first.rank)
             if rank == first.rank:
                 return
         else:
-            self._unit.tally.add(tally.READY, queue, shape, 1)
+            self._unit.tally.add(tally.READY, *line[1:], 1)
         self._shown[first.seq] = first.rank = rank
         first.ready = VISIBLE
         row = self.ahead.row(first.seq)

@@ -108,7 +108,7 @@ def flow_tasks(
     if len(found) < limit:
         others = f"{sql} AND turn > ? ORDER BY turn, seq LIMIT ?"
         found += db.execute(others, (*line, *left_out, turn, limit - len(found))).fetchall()
-    return [*map(FlowTask._make, found)]
+    return [FlowTask(*row) for row in found]
 
 
 def lines_tasks(
@@ -119,7 +119,7 @@ def lines_tasks(
         SELECT seq FROM task WHERE ready > 0 AND flow = line.value AND queue = ? AND shape = ?
         AND seq NOT IN (SELECT value FROM json_each(?)) ORDER BY turn, seq LIMIT ?)"""  # noqa: S608 - text of our own
     values = (json_list(list(flows)), queue, shape, json_list(list(without)), limit)
-    return [*map(FlowTask._make, db.execute(sql, values))]
+    return [FlowTask(*row) for row in db.execute(sql, values)]
 
 
 def line_tasks(

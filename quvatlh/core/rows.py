@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, NamedTuple, cast
+from typing import ClassVar, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -83,7 +83,7 @@ class TaskRow(Queued, gc=False):
         return self.spec is None or '"notify":' in self.spec
 
 
-class FlowTask(NamedTuple):
+class FlowTask(Struct, gc=False):
     """A ready task as the market sees it in a queue that is fair by key."""
 
     seq: int

@@ -32,7 +32,7 @@ class Sums:
         for (queue, worker), n in self.workers.items():
             unit.count_worker(queue, worker, sign * n)
         for queue, counts in self.keys.items():
-            unit.count_keys(queue, counts, sign)
+            unit.lines.count_keys(queue, counts, sign)
         for (group, name, lim), n in self.names.items():
             unit.count_name(group, name, lim, sign * n)
         self.workers.clear()

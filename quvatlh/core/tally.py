@@ -73,6 +73,15 @@ class Tally:
     def add(self, scope: str, a: str, b: str | int, n: int) -> None:
         self._changes[scope, a, b] += n
 
+    def move(self, scope: str, a: str, b: str, n: int) -> int:
+        """As `add`; how much it is then."""
+        counter = (scope, a, b)
+        before = self._before.get(counter)
+        if before is None:
+            before = self._read(counter)
+        change = self._changes[counter] = self._changes.get(counter, 0) + n
+        return before + change
+
     def add_new(self, queue: str, state: str, priority: int, shape: int) -> None:
         """A task came into the table: all counters of tasks, summed up before any is read."""
         self._new[queue, state, priority, shape] += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -289,18 +289,13 @@ class Unit:
         """One alone; of many together see sums.py."""
         self.count_worker(action.queue, action.worker, n)
         if action.key is not None:
-            self.count_keys(action.queue, {action.key: 1}, n)
+            self.lines.count_keys(action.queue, {action.key: 1}, n)
         if action.name is not None:
             self.count_name(action.grp, action.name, action.lim, n)
 
     def count_worker(self, queue: str, worker: str, n: int) -> None:
         self.tally.add(tally.LIVE, queue, "", n)
         self.tally.add(tally.LIVE_WORKER, queue, worker, n)
-
-    def count_keys(self, queue: str, counts: Mapping[str, int], sign: int) -> None:
-        for key, n in counts.items():
-            self.tally.add(tally.LIVE_KEY, queue, key, sign * n)
-        self.lines.keys_change(queue, counts, sign)
 
     def count_name(self, group: str, name: str, lim: int | None, n: int) -> None:
         self.names.add(group, name, lim, n)

@@ -16,6 +16,8 @@ from contextlib import closing
 from itertools import islice
 from typing import Final
 
+from msgspec import Struct
+
 from quvatlh.core import market, tally
 from quvatlh.core.ahead import Front, Line
 from quvatlh.core.limits import INTEGER_MAX
@@ -31,27 +33,24 @@ TOGETHER_MIN: Final = 3
 _START: Final = (-INTEGER_MAX - 1, 0)
 
 
-class _Flow:
+class _Flow(Struct, gc=False):
     """The tasks of a key, as far as they were read."""
 
-    __slots__ = ("at", "front", "is_limited", "key", "line", "piece", "read_to", "task", "weight")
-
-    def __init__(self, first: FlowTask, line: Line, weight: int, front: Front | None, *, is_limited: bool) -> None:
-        self.key = first.key or ""
-        self.line = line
-        self.front = front
-        """What is known of its line without reading it."""
-        self.at = 0
-        """So many of that were looked at."""
-        self.weight = weight
-        self.is_limited = is_limited
-        """So many of it may run, and no more."""
-        self.task = first
-        """The next one; or, where the heap says so, the last one before it."""
-        self.piece: list[FlowTask] = []
-        """What was read and not looked at, the next one last."""
-        self.read_to: tuple[int, int] | None = _START
-        """Turn and seq; None: to the end of its line."""
+    key: str
+    line: Line
+    task: FlowTask
+    """The next one; or, where the heap says so, the last one before it."""
+    front: Front | None
+    """What is known of its line without reading it."""
+    weight: int
+    is_limited: bool
+    """So many of it may run, and no more."""
+    at: int = 0
+    """So many of the front were looked at."""
+    piece: list[FlowTask] = []
+    """What was read and not looked at, the next one last."""
+    read_to: tuple[int, int] | None = _START
+    """Turn and seq; None: to the end of its line."""
 
 
 class Walk:
@@ -165,7 +164,7 @@ class Walk:
         where others of its key have turns."""
         if not self._firsts:
             size = PIECE_MIN if self._read_to is _START else PIECE_MAX
-            rows = [*map(FlowTask._make, firsts.fetchmany(size))]
+            rows = [FlowTask(*row) for row in firsts.fetchmany(size)]
             self._holds.know(self._queue, self._settings, rows)
             self._firsts = rows[::-1]
         if not self._firsts:
@@ -178,7 +177,7 @@ class Walk:
         is_limited = settings.limit_per_key is not None and task.key is not None
         line = (flow_of_key(key), self._queue, self._shape)
         front = self._ahead.of(line) if task.lined else None
-        flow = _Flow(task, line, settings.key_weights.get(key, 1), front, is_limited=is_limited)
+        flow = _Flow(key, line, task, front, settings.key_weights.get(key, 1), is_limited)
         heapq.heappush(self._heap, (max(task.rank, self._tags.start_tag(key)), task.seq, flow))
 
     def _follow(self, flow: _Flow, wanted: int) -> None:

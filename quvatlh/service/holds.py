@@ -6,8 +6,7 @@ Apply checks all of it again; what is known here is not proposed in vain, and is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from quvatlh.core import limits, tally
@@ -69,16 +68,27 @@ class FlowLot(NamedTuple):
         workers = Counter([whose[seq] for seq in tasks])
         keys = Counter([task.key for task in several if task.key is not None])
         names = Counter([(task.group, task.name) for task in several if task.name is not None])
-        rows = [(key, cost, len(list(row))) for (key, cost), row in groupby(several, _by_key_and_cost)]
-        return cls(queue, slots, tasks, whose, workers, keys, names, rows)
+        return cls(queue, slots, tasks, whose, workers, keys, names, _in_rows(several))
 
     def only(self, known: Container[int]) -> FlowLot:
         kept = {seq: task for seq, task in self.tasks.items() if seq in known}
         return FlowLot.of(self.queue, self.slots, kept, self.whose)
 
 
-def _by_key_and_cost(task: FlowTask) -> tuple[str, int]:
-    return task.key or "", task.cost
+def _in_rows(tasks: Iterable[FlowTask]) -> list[tuple[str, int, int]]:
+    """Key, cost, and how many of them follow each other."""
+    rows: list[tuple[str, int, int]] = []
+    key, cost, count = None, 0, 0
+    for task in tasks:
+        if task.key == key and task.cost == cost:
+            count += 1
+            continue
+        if count:
+            rows.append((key or "", cost, count))
+        key, cost, count = task.key, task.cost, 1
+    if count:
+        rows.append((key or "", cost, count))
+    return rows
 
 
 class Live(dict[str, int]):
@@ -181,7 +191,10 @@ class Holds:
             tags, weights = self.turns.of(flows(queue)), settings.key_weights
             tags.know({key for key, _, _ in lot.rows})
             for key, cost, times in lot.rows:
-                tags.serve_in_row(key, cost, weights.get(key, 1), times)
+                if times == 1:
+                    tags.serve(key, cost, weights.get(key, 1))
+                else:
+                    tags.serve_in_row(key, cost, weights.get(key, 1), times)
 
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""

@@ -119,7 +119,8 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
         if not later:
             line, named = (flow, spec.queue, shape), (spec.group, spec.name or task.id, spec.limit)
             ready, rank = unit.lines.join(line, (seq, turn), spec.key, named)
-            if unit.memory.ahead.of(line) is not None:
+            front = unit.memory.ahead.of(line)
+            if front is not None:
                 known = FlowTask(
                     seq, turn, spec.cost, once, spec.group, spec.name, int(short and spec.limit is None), 1, spec.key, turn
                 )  # fmt: skip
@@ -127,7 +128,7 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
                     seq, task.id, spec.queue, spec.group, spec.name, spec.key, spec.limit, shape, spec.slots, spec.cost, 0,
                     ready, 0, flow, now, None, kept_text, 1,
                 )  # fmt: skip
-                unit.memory.ahead.join(line, known, row if short else None)
+                unit.memory.ahead.join(line, front, known, row if short else None)
         if short:
             unit.new_lined_tasks.append(
                 (seq, task.id, chosen, once, spec.group, spec.name or "", spec.queue, spec.priority, spec.key or "",
