@@ -55,7 +55,7 @@ class QueueState:
         if rate is None:
             return NO_LIMIT
         self._fill(now)
-        return self.bucket_units // rate.per_ms
+        return max(0, self.bucket_units // rate.per_ms)
 
     def free_at(self, now: int) -> int | None:
         """When the rate allows the next start: now or later; None without a rate."""

@@ -81,7 +81,7 @@ class _Known:
 
     __slots__ = ("has_room", "is_free", "is_lent", "lease_ms", "live", "starts", "state", "tags", "weights")
 
-    def __init__(self, state: QueueState, tags: Tags | None, now: int) -> None:
+    def __init__(self, state: QueueState, tags: Tags | None) -> None:
         settings = state.settings
         holds_up = (
             settings.limit, settings.limit_per_worker, settings.limit_per_key, settings.rate, settings.class_,
@@ -99,8 +99,8 @@ class _Known:
         """By scope of the tally and worker or key: those of its counters that were asked for, as they are now."""
         self.has_room: dict[tuple[str, str | None], bool] = {}
         """By worker and key: whether the whole batch could go there, and no limit of live actions need be asked again."""
-        self.starts = state.starts(now)
-        """So many more its rate lets start in this entry."""
+        self.starts: int | None = None
+        """So many more its rate lets start in this entry; None: not asked yet."""
 
 
 class _Counted(NamedTuple):
@@ -153,7 +153,7 @@ class _Batch:
         session, takes = self._sessions.get(each.worker) or self._session(each.worker)
         if session != each.session or not takes:
             return "worker" if session == each.session else "session"
-        has_room = queue.is_free or (queue.starts > 0 and queue.has_room.get((each.worker, task.key)))
+        has_room = queue.is_free or (queue.starts and queue.has_room.get((each.worker, task.key)))
         why = None if has_room else self._queue_refusal(queue, task, each.worker)
         return why or self._holder_refusal(task) or (self._lender(queue.state, task) if queue.is_lent else None)
 
@@ -162,7 +162,7 @@ class _Batch:
         if known is None:
             state = self._unit.queue(name)
             tags = self._unit.turns.of(flows(name)) if state.settings.discipline == FAIR else None
-            known = self._queues[name] = _Known(state, tags, self._unit.now)
+            known = self._queues[name] = _Known(state, tags)
         return known
 
     def _queue_refusal(self, queue: _Known, task: Task, worker: str) -> str | None:
@@ -173,7 +173,9 @@ class _Batch:
         if has_room is None:
             has_room = queue.has_room[worker, task.key] = self._has_room(queue, worker, task.key)
         why = None if has_room else self._full(queue, task, worker)
-        return why or (None if queue.starts > 0 else "rate")
+        if why is None and queue.starts is None:
+            queue.starts = queue.state.starts(self._unit.now)
+        return why or (None if queue.starts else "rate")
 
     def _has_room(self, queue: _Known, worker: str, key: str | None) -> bool:
         """For as many as the batch has, and so for those of it that are not counted yet."""
@@ -342,7 +344,8 @@ class _Batch:
 
     def _charge(self, known: _Known, task: Task) -> None:
         """The start counts for its flow, its queue, its class and its rate."""
-        known.starts -= 1
+        if known.starts:
+            known.starts -= 1
         if known.tags is not None:
             key = task.key or ""
             known.tags.serve(key, task.cost, known.weights.get(key, 1))
