@@ -59,35 +59,39 @@ class FlowLot(NamedTuple):
     keys: Mapping[str, int]
     names: Mapping[tuple[str, str], int]
     """How many of them each worker, key, and group and name has."""
-    rows: Sequence[tuple[str, int, int]]
+    rows: Sequence[tuple[str | None, int, int]]
     """Key, cost, and how many of them follow each other."""
 
     @classmethod
     def of(cls, queue: str, slots: int, tasks: dict[int, FlowTask], whose: Mapping[int, str]) -> FlowLot:
         several = tasks.values()
         workers = Counter([whose[seq] for seq in tasks])
-        keys = Counter([task.key for task in several if task.key is not None])
         names = Counter([(task.group, task.name) for task in several if task.name is not None])
-        return cls(queue, slots, tasks, whose, workers, keys, names, _in_rows(several))
+        rows = _in_rows(several)
+        keys: Counter[str] = Counter()
+        for key, _, count in rows:
+            if key is not None:
+                keys[key] += count
+        return cls(queue, slots, tasks, whose, workers, keys, names, rows)
 
     def only(self, known: Container[int]) -> FlowLot:
         kept = {seq: task for seq, task in self.tasks.items() if seq in known}
         return FlowLot.of(self.queue, self.slots, kept, self.whose)
 
 
-def _in_rows(tasks: Iterable[FlowTask]) -> list[tuple[str, int, int]]:
+def _in_rows(tasks: Iterable[FlowTask]) -> list[tuple[str | None, int, int]]:
     """Key, cost, and how many of them follow each other."""
-    rows: list[tuple[str, int, int]] = []
+    rows: list[tuple[str | None, int, int]] = []
     key, cost, count = None, 0, 0
     for task in tasks:
         if task.key == key and task.cost == cost:
             count += 1
             continue
         if count:
-            rows.append((key or "", cost, count))
+            rows.append((key, cost, count))
         key, cost, count = task.key, task.cost, 1
     if count:
-        rows.append((key or "", cost, count))
+        rows.append((key, cost, count))
     return rows
 
 
@@ -189,12 +193,13 @@ class Holds:
             self._names.add(group, name, None, n)
         if settings.discipline == FAIR:
             tags, weights = self.turns.of(flows(queue)), settings.key_weights
-            tags.know({key for key, _, _ in lot.rows})
-            for key, cost, times in lot.rows:
+            tags.know({key or "" for key, _, _ in lot.rows})
+            for whose, cost, times in lot.rows:
+                flow = whose or ""
                 if times == 1:
-                    tags.serve(key, cost, weights.get(key, 1))
+                    tags.serve(flow, cost, weights.get(flow, 1))
                 else:
-                    tags.serve_in_row(key, cost, weights.get(key, 1), times)
+                    tags.serve_in_row(flow, cost, weights.get(flow, 1), times)
 
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""

@@ -144,11 +144,10 @@ class Lots:
         return lots
 
     def _noted_flows(self, plain: Plain, tasks: Sequence[FlowTask], winners: Sequence[Bid]) -> None:
-        whose = {task.seq: bid.name for task, bid in zip(tasks, winners, strict=False)}
-        for bid in plain.bids:
-            its = [seq for seq, worker in whose.items() if worker == bid.name]
-            self._under_way.update(dict.fromkeys(its, [(bid.name, plain.slots)]))  # noqa: RUF024 - nobody changes it
         given = {task.seq: task for task in tasks[: len(winners)]}
+        whose = dict(zip(given, [bid.name for bid in winners], strict=True))
+        shares = {bid.name: [(bid.name, plain.slots)] for bid in plain.bids}  # nobody changes them
+        self._under_way.update(zip(given, [shares[name] for name in whose.values()], strict=True))
         self._lots.append(FlowLot.of(plain.queue, plain.slots, given, whose))
 
 
