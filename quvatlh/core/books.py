@@ -41,14 +41,6 @@ class QueueState:
         if disciplines.rearranged(before, settings):
             self.rerank_from = 0
 
-    def may_start(self, now: int) -> bool:
-        """Whether the rate allows a start now."""
-        rate = self.settings.rate
-        if rate is None:
-            return True
-        self._fill(now)
-        return self.bucket_units >= rate.per_ms
-
     def starts(self, now: int) -> int:
         """How many the rate lets start now."""
         rate = self.settings.rate

@@ -74,7 +74,7 @@ class First(Struct, gc=False):
 def flow_of(settings: QueueSettings, key: str | None, group: str, name: str, lim: int | None) -> str | None:
     """What a job waits with; None: with nobody. Under a plug-in all are in the ready order, since it places each."""
     if settings.discipline == FAIR:
-        return _KEY + (key or "")
+        return flow_of_key(key)
     if settings.discipline not in BUILT_IN:
         return None
     if settings.limit_per_key is not None and key is not None:

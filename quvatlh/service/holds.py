@@ -234,8 +234,7 @@ class Holds:
             return limits.BATCH_MAX, None
         state = QueueState(queue, settings, row[0], row[1], None)
         free_at = state.free_at(self._now_ms)
-        state.may_start(self._now_ms)
-        return state.bucket_units // rate.per_ms - self._starts[queue], free_at
+        return state.starts(self._now_ms) - self._starts[queue], free_at
 
     def name_is_full(self, row: Queued) -> bool:
         name = row.counted_name

@@ -124,11 +124,11 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
                 known = FlowTask(
                     seq, turn, spec.cost, once, spec.group, spec.name, int(short and spec.limit is None), 1, spec.key, turn
                 )  # fmt: skip
-                row = Candidate(
+                row = None if not short else Candidate(
                     seq, task.id, spec.queue, spec.group, spec.name, spec.key, spec.limit, shape, spec.slots, spec.cost, 0,
                     ready, 0, flow, now, None, kept_text, 1,
                 )  # fmt: skip
-                unit.memory.ahead.join(line, front, known, row if short else None)
+                unit.memory.ahead.join(line, front, known, row)
         if short:
             unit.new_lined_tasks.append(
                 (seq, task.id, chosen, once, spec.group, spec.name or "", spec.queue, spec.priority, spec.key or "",
