@@ -17,7 +17,7 @@ import msgspec
 
 from quvatlh.client import streams
 from quvatlh.client.errors import Rejected, Unknown
-from quvatlh.client.http import MSGPACK, Answer, Http, Options, Request, new_key
+from quvatlh.client.http import EVENTS, MSGPACK, Answer, Begun, Http, Options, Request, new_key
 from quvatlh.client.segments import segments
 from quvatlh.client.streams import Download, Event, Log
 from quvatlh.client.uploads import Cut, Upload
@@ -78,9 +78,16 @@ class Client:
 
     async def add(self, tasks: Sequence[Mapping[str, Any]], *, key: str | None = None) -> Added:
         """One event, all or nothing."""
-        given = await self._write("POST", "/v1/events", {"event": "ADD", "tasks": tasks}, key)
-        existing = {int(position): how for position, how in given.get("existing", {}).items()}
-        return Added(given["ids"], given["index"], existing)
+        return _added(await self._write("POST", EVENTS, {"event": "ADD", "tasks": tasks}, key))
+
+    async def add_begun(self, begun: Begun) -> Added:
+        """An ADD that has left already."""
+        return _added(await self._http.ask(begun.request, _value, begun))
+
+    @property
+    def url(self) -> str:
+        """Of the node that answered last."""
+        return self._http.url
 
     async def add_lines(self, read: Callable[[int], bytes], *, key: str | None = None) -> AsyncIterator[Cut]:
         """NDJSON of any length; `read(n)` gives its next bytes, at most n, and b"" at the end. What became of each cut,
@@ -269,7 +276,7 @@ class Client:
     ) -> Balanced:
         """Even out a group's actions over the workers that may run them, by at most `most` moves."""
         event = {"event": "BALANCE", "group": group, "dry_run": dry_run, "max": most}
-        given = await self._write("POST", "/v1/events", event, key)
+        given = await self._write("POST", EVENTS, event, key)
         return Balanced(given["moves"], given["index"])
 
     async def workers(self) -> list[Json]:
@@ -420,6 +427,11 @@ class Client:
 
 def _value(answer: Answer) -> Any:
     return answer.json()
+
+
+def _added(given: Json) -> Added:
+    existing = {int(position): how for position, how in given.get("existing", {}).items()}
+    return Added(given["ids"], given["index"], existing)
 
 
 def _place(url: str) -> str:

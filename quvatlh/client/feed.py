@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from quvatlh.client.errors import Fault, Problem, Rejected, Unavailable, Unknown
@@ -32,23 +33,31 @@ _PLACE: Final = re.compile(r"^tasks\[(\d+)\]\.?")
 class Item:
     """A task on its way."""
 
-    __slots__ = ("body", "done", "unwatched")
+    __slots__ = ("begun", "body", "done", "unwatched")
 
     def __init__(self, body: bytes, *, unwatched: bool = False) -> None:
         self.body = body
         self.done = Way()
+        self.begun: Begun | None = None
+        """Where its author's thread has begun to write it; then it is an event of its own."""
         self.unwatched = unwatched
         """Nobody waits for it: what becomes of it is kept for `flush`."""
 
 
 Send = Callable[[Sequence[bytes]], Awaitable[Sequence[Written]]]
+Begun = Callable[[], Awaitable[Sequence[Written]]]
+"""How it is gone on with."""
 
 
 class Feed:
-    def __init__(self, send: Send, wake: Callable[[], None]) -> None:
-        """`wake` has `run` called, soon and in its loop; it is asked only while nothing runs."""
+    def __init__(
+        self, send: Send, wake: Callable[[], None], begin: Callable[[bytes], Begun | None] = lambda _body: None
+    ) -> None:
+        """`wake` has `run` called, soon and in its loop; it is asked only while nothing runs. `begin` may write a lone task
+        before that, in its author's thread, without waiting: None is no."""
         self._send = send
         self._wake = wake
+        self._begin = begin
         self._lock = threading.Lock()
         self._waiting: deque[Item] = deque()
         self._bytes = 0
@@ -64,7 +73,7 @@ class Feed:
 
     def offer(self, item: Item, *, ahead: int | None = None) -> Future[None] | None:
         """None: it is on its way. Else: there was no room; to be offered again when that is done. Once it was abandoned, what it
-        was abandoned with is raised. `ahead`: only where fewer wait before it, else WAITING_TASKS_MAX."""
+        was abandoned with is raised. `ahead`: one of many, and only where fewer wait before it; else WAITING_TASKS_MAX."""
         most = WAITING_TASKS_MAX if ahead is None else ahead
         with self._lock:
             if self._ended is not None:
@@ -74,10 +83,14 @@ class Feed:
                 turn: Future[None] = Future()
                 self._queue.append(turn)
                 return turn
+            starts, self._running = not self._running, True
+            if starts and ahead is None and not self._waiting:
+                item.begun = self._begin(item.body)
+                if item.begun is not None:
+                    item.done.begin()
             self._waiting.append(item)
             self._bytes += len(item.body)
             self._offered += 1
-            starts, self._running = not self._running, True
         if starts:
             try:
                 self._wake()
@@ -109,7 +122,9 @@ class Feed:
             turns, self._queue = self._queue, deque()
             self._settled += len(items)
         for item in items:
-            if item.done.begin():
+            if item.begun is not None:
+                self._fail(item, Unknown("unknown", f"{error}; it may have been written before, or not"))
+            elif item.done.begin():
                 self._fail(item, error)
         for turn in turns:
             if turn.set_running_or_notify_cancel():
@@ -145,12 +160,12 @@ class Feed:
         with self._lock:
             while self._waiting and len(items) < EVENT_TASKS_MAX:
                 item = self._waiting[0]
-                if items and size + len(item.body) > EVENT_BYTES_MAX:
+                if items and (size + len(item.body) > EVENT_BYTES_MAX or items[0].begun is not None):
                     break
                 self._waiting.popleft()
                 count += 1
                 self._bytes -= len(item.body)
-                if item.done.begin():
+                if item.begun is not None or item.done.begin():
                     items.append(item)
                     size += len(item.body) + 1
             self._running = count > 0
@@ -167,7 +182,8 @@ class Feed:
         if not items:
             return
         try:
-            pairs = list(zip(items, await self._send([item.body for item in items]), strict=True))
+            written = await (items[0].begun or partial(self._send, [item.body for item in items]))()
+            pairs = list(zip(items, written, strict=True))
         except Rejected as problem:
             if len(items) > 1:
                 await self._without_guilty(items, problem)

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -27,6 +27,7 @@ from quvatlh.client.places import URL_DEFAULT
 from quvatlh.client.tries import Tries
 
 MSGPACK: Final = "application/msgpack"
+EVENTS: Final = "/v1/events"
 
 T = TypeVar("T")
 
@@ -57,6 +58,10 @@ class Options:
     """False: when nobody listens at any address, that is told at once, not at the deadline."""
     try_s: float | None = None
     """So long one node may take before another is asked. None: TRY_S, or TRY_ALONE_S."""
+
+    @property
+    def one_try_s(self) -> float:
+        return self.try_s or (TRY_ALONE_S if len(self.urls) == 1 else TRY_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,19 @@ class Answer:
             errors.not_ours(self.url, "no JSON")
 
 
+class Begun(Protocol):
+    """A request that has left for a node in another way."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def request(self) -> Request: ...
+
+    async def answer(self) -> Answer | None:
+        """None: none that can be read, so the node is to be asked in the usual way. Raises what a lost connection raises."""
+
+
 class Http:
     """Connections to the nodes. Entered, used by any number of coroutines, left."""
 
@@ -119,9 +137,8 @@ class Http:
         self.options = options
         self._clock = clock
         self._pause = pause
-        is_alone = len(options.urls) == 1
-        self._try_s = options.try_s or (TRY_ALONE_S if is_alone else TRY_S)
-        self._connect_s = CONNECT_ALONE_S if is_alone else CONNECT_S
+        self._try_s = options.one_try_s
+        self._connect_s = CONNECT_ALONE_S if len(options.urls) == 1 else CONNECT_S
         self._preferred = 0
         """The node that answered last."""
         self._session: aiohttp.ClientSession | None = None
@@ -143,10 +160,25 @@ class Http:
         assert self._session is not None
         await self._session.close()
 
-    async def ask(self, request: Request, judge: Callable[[Answer], T]) -> T:
-        """What `judge` makes of the whole answer; a Problem that it raises is treated as if the node had said it."""
+    @property
+    def url(self) -> str:
+        """Of the node that answered last."""
+        return self.options.urls[self._preferred]
+
+    async def ask(self, request: Request, judge: Callable[[Answer], T], begun: Begun | None = None) -> T:
+        """What `judge` makes of the whole answer; a Problem that it raises is treated as if the node had said it. `begun`: the
+        first try of it is under way."""
+        first = begun
 
         async def once(url: str, left_s: float) -> T:
+            nonlocal first
+            if first is not None:
+                waited, first = first, None
+                answer = await waited.answer()
+                if answer is not None:
+                    if not _is_yes(answer.status):
+                        raise errors.from_answer(answer.status, answer.headers, answer.body, url)
+                    return judge(answer)
             try_s = min(left_s, self._try_s)
             target = _target(request, f"{max(int(try_s * 1000), 1)}ms")
             over_s = request.wait_s + GRACE_S
@@ -154,7 +186,7 @@ class Http:
                 await _must_be_yes(response, url)
                 return judge(Answer(response.status, response.headers, await response.read(), url))
 
-        return await self._persist(request, once)
+        return await self._persist(request, once, None if begun is None else begun.url)
 
     @contextlib.asynccontextmanager
     async def opened(self, request: Request) -> AsyncIterator[tuple[aiohttp.ClientResponse, str]]:
@@ -174,11 +206,14 @@ class Http:
         if self.options.urls[self._preferred] == url:
             self._preferred = (self._preferred + 1) % len(self.options.urls)
 
-    async def _persist(self, request: Request, once: Callable[[str, float], Awaitable[T]]) -> T:
+    async def _persist(
+        self, request: Request, once: Callable[[str, float], Awaitable[T]], first: str | None = None
+    ) -> T:
         now = self._clock or asyncio.get_running_loop().time
         deadline = now() + (self.options.deadline_s if request.deadline_s is None else request.deadline_s)
         urls = self.options.urls
-        tries = Tries(urls, self._preferred, deadline, patient=self.options.patient, is_write=request.is_write)
+        preferred = self._preferred if first is None else urls.index(first)
+        tries = Tries(urls, preferred, deadline, patient=self.options.patient, is_write=request.is_write)
         while True:
             node, wait_s = tries.next(now())
             if wait_s > 0:
@@ -233,8 +268,12 @@ def _headers(request: Request) -> dict[str, str]:
     return sent
 
 
+def _is_yes(status: int) -> bool:
+    return 200 <= status < 300
+
+
 async def _must_be_yes(response: aiohttp.ClientResponse, url: str) -> None:
-    if not 200 <= response.status < 300:
+    if not _is_yes(response.status):
         async with response:  # its connection is let go of now, whoever else holds it
             raise errors.from_answer(response.status, response.headers, await _bounded(response), url)
 

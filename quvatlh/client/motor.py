@@ -19,10 +19,12 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 import msgspec
 
 from quvatlh.client import ending
-from quvatlh.client.calls import Client
+from quvatlh.client.calls import Added, Client
 from quvatlh.client.errors import Broken, Rejected, Unavailable, Unknown
+from quvatlh.client.feed import Begun as BegunAdd
 from quvatlh.client.feed import Feed, Item
 from quvatlh.client.http import Options
+from quvatlh.client.straight import Straight
 from quvatlh.client.ways import Written
 
 T = TypeVar("T")
@@ -58,7 +60,8 @@ class Motor:
         self._ends = asyncio.Event()
         self._client = Client(options)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.feed = Feed(self._send, self._feed)
+        self._straight = Straight(options)
+        self.feed = Feed(self._send, self._feed, self._begun)
         opened: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="quvatlh", daemon=True)
         try:
@@ -122,12 +125,24 @@ class Motor:
             for other in others:
                 other.cancel()
             await asyncio.gather(*others, return_exceptions=True)
+            await self._straight.close()
             await self._client.__aexit__(None, None, None)
 
     async def _send(self, bodies: Sequence[bytes]) -> Sequence[Written]:
-        added = await self._explained(self._client.add(cast("Any", [msgspec.Raw(body) for body in bodies])))
-        if len(added.ids) != len(bodies):
-            raise Broken("", f"{len(added.ids)} ids came for {len(bodies)} tasks")
+        added = self._client.add(cast("Any", [msgspec.Raw(body) for body in bodies]))
+        return await self._written(added, len(bodies))
+
+    def _begun(self, body: bytes) -> BegunAdd | None:
+        """By any thread, and without waiting."""
+        begun = self._straight.begin(body)
+        return None if begun is None else lambda: self._written(self._client.add_begun(begun), 1)
+
+    async def _written(self, adding: Coroutine[Any, Any, Added], count: int) -> Sequence[Written]:
+        added = await self._explained(adding)
+        if len(added.ids) != count:
+            raise Broken("", f"{len(added.ids)} ids came for {count} tasks")
+        if count == 1:  # the next one may be alone, too
+            self._straight.follow(self._client.url)
         return [Written(task_id, number in added.existing) for number, task_id in enumerate(added.ids)]
 
     async def _explained(self, asked: Coroutine[Any, Any, T]) -> T:
@@ -144,6 +159,7 @@ class Motor:
             raise Unknown("unknown", words) from None
 
     def _feed(self) -> None:
+        self._straight.give_way()
         self._loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:

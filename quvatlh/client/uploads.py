@@ -11,7 +11,7 @@ import msgspec
 
 from quvatlh.client import errors
 from quvatlh.client.errors import Fault, Problem, Unavailable, Unknown
-from quvatlh.client.http import Answer, Http, Request
+from quvatlh.client.http import EVENTS, Answer, Http, Request
 from quvatlh.client.segments import Segment
 
 SEGMENT_S = 60.0
@@ -46,7 +46,7 @@ class Upload:
         """A failure that repeating did not mend is raised after the cuts that were answered."""
         request = Request(
             "POST",
-            "/v1/events",
+            EVENTS,
             body=segment.body,
             content_type="application/x-ndjson",
             key=f"{self._key}-{self._sent}",
