@@ -105,6 +105,8 @@ class SimMachine:
             if entry.index == self.state.index + 1:
                 self.state.apply(entry)
         self._commit: list[Entry] = []
+        self.prepared: list[int] = []
+        """Indexes of what might have been."""
 
     @property
     def applied_index(self) -> int:
@@ -117,6 +119,11 @@ class SimMachine:
     @property
     def time_ms(self) -> int:
         return self.state.time_ms
+
+    is_prepared = False
+
+    def prepare(self, entry: Entry) -> None:
+        self.prepared.append(entry.index)
 
     def begin(self) -> None:
         self._commit = []
