@@ -83,11 +83,12 @@ class Feed:
                 turn: Future[None] = Future()
                 self._queue.append(turn)
                 return turn
-            starts, self._running = not self._running, True
+            starts = not self._running
             if starts and ahead is None and not self._waiting:
                 item.begun = self._begin(item.body)
                 if item.begun is not None:
                     item.done.begin()
+            self._running = True
             self._waiting.append(item)
             self._bytes += len(item.body)
             self._offered += 1

@@ -120,8 +120,9 @@ class Begun(Protocol):
     @property
     def request(self) -> Request: ...
 
-    async def answer(self) -> Answer | None:
-        """None: none that can be read, so the node is to be asked in the usual way. Raises what a lost connection raises."""
+    async def answer(self) -> Answer:
+        """Raises what a lost connection raises, also where it cannot be read."""
+        ...
 
 
 class Http:
@@ -175,10 +176,9 @@ class Http:
             if first is not None:
                 waited, first = first, None
                 answer = await waited.answer()
-                if answer is not None:
-                    if not _is_yes(answer.status):
-                        raise errors.from_answer(answer.status, answer.headers, answer.body, url)
-                    return judge(answer)
+                if not _is_yes(answer.status):
+                    raise errors.from_answer(answer.status, answer.headers, answer.body, url)
+                return judge(answer)
             try_s = min(left_s, self._try_s)
             target = _target(request, f"{max(int(try_s * 1000), 1)}ms")
             over_s = request.wait_s + GRACE_S

@@ -134,7 +134,7 @@ class Motor:
 
     def _begun(self, body: bytes) -> BegunAdd | None:
         """By any thread, and without waiting."""
-        begun = self._straight.begin(body)
+        begun = self._straight.begin(body, self._client.url)
         return None if begun is None else lambda: self._written(self._client.add_begun(begun), 1)
 
     async def _written(self, adding: Coroutine[Any, Any, Added], count: int) -> Sequence[Written]:

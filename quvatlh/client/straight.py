@@ -30,8 +30,8 @@ _LENGTH: Final = re.compile(r"[0-9]{1,7}")
 _LINE: Final = re.compile(r"[\x20-\x7e]+")
 
 
-class Odd(Exception):
-    """No answer as a node gives it: something else stands between, or there."""
+class Odd(ConnectionError):
+    """No answer as a node gives it: something else stands between, or there. The request may have been carried out."""
 
 
 class Straight:
@@ -45,10 +45,10 @@ class Straight:
         self._odd: set[str] = set()
         """Nodes that are asked in the usual way alone."""
 
-    def begin(self, body: bytes) -> Begun | None:
-        """By any thread. None: nothing has left."""
+    def begin(self, body: bytes, url: str) -> Begun | None:
+        """By any thread, for the node that answered last. None: nothing has left."""
         line = self._line
-        if line is None or len(body) > BYTES_MAX:
+        if line is None or line.url != url or len(body) > BYTES_MAX:
             return None
         key = new_key()
         event = b'{"event":"ADD","tasks":[%b]}' % body
@@ -59,7 +59,8 @@ class Straight:
     def give_way(self) -> None:
         """To a node of this machine that was just sent something. The kernel takes it that who writes sleeps next, and has the
         node wait for his processor, though another is idle: a tenth of a millisecond."""
-        if self._line is not None and self._line.is_waiting and self._line.is_here:
+        line = self._line
+        if line is not None and line.is_waiting and line.is_here:
             os.sched_yield()
 
     def follow(self, url: str) -> None:
@@ -110,14 +111,14 @@ class Straight:
         is_plain = place.scheme == "http" and "@" not in place.netloc and all(map(_LINE.fullmatch, lines))
         return "\r\n".join(lines).encode() if is_plain else None
 
-    async def answer(self, line: _Line) -> Answer | None:
+    async def answer(self, line: _Line) -> Answer:
         """As of http.Begun."""
         try:
             async with asyncio.timeout(self._try_s + GRACE_S):
                 return await line.answer()
         except Odd:
             self.give_up(line.url)
-            return None
+            raise
         finally:
             if line.is_waiting:  # what comes now would be taken for the next answer
                 line.cut()
@@ -137,8 +138,7 @@ class Begun:
     def url(self) -> str:
         return self._line.url
 
-    async def answer(self) -> Answer | None:
-        """As of Straight."""
+    async def answer(self) -> Answer:
         return await self._straight.answer(self._line)
 
 
@@ -173,15 +173,17 @@ class _Line(asyncio.Protocol):
             if self.is_waiting or not self.is_fresh:
                 return False
             self._used_s, self._answer, self.is_waiting = time.monotonic(), None, True
+            left = False
             try:
-                if os.write(self._fd, data) == len(data):
-                    return True
-            except OSError:
+                left = os.write(self._fd, data) == len(data)
+            except (BlockingIOError, ConnectionError):
                 pass
-            self._fd, self.is_waiting = -1, False
-        with contextlib.suppress(RuntimeError):  # its loop is closed, and the connection with it
-            self._loop.call_soon_threadsafe(self.cut)
-        return False
+            finally:  # whatever a signal's handler raises is its thread's matter
+                if not left:
+                    self._fd, self.is_waiting = -1, False
+                    with contextlib.suppress(RuntimeError):  # its loop is closed, and the connection with it
+                        self._loop.call_soon_threadsafe(self.cut)
+            return left
 
     async def answer(self) -> Answer:
         if self._answer is None:
@@ -203,7 +205,8 @@ class _Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self.is_here = transport.get_extra_info("sockname")[0] == transport.get_extra_info("peername")[0]
+        own, other = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        self.is_here = other is not None and own[0] == other[0]  # none: it has gone already
         self._fd = transport.get_extra_info("socket").fileno()
 
     def data_received(self, data: bytes) -> None:

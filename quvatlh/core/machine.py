@@ -111,7 +111,7 @@ class Machine:
     @property
     def db(self) -> sqlite3.Connection:
         """For reads on the loop's thread, between transactions. Whoever looks finds what is certain."""
-        self._take_back()
+        self.take_back()
         return self._file.db
 
     @property
@@ -153,7 +153,7 @@ class Machine:
         digest = _rolled(self._meta.digest, entry)
         return results, Meta(entry.index, entry.term, entry.time_ms, digest)
 
-    def _take_back(self) -> None:
+    def take_back(self) -> None:
         if self._prepared is not None:
             self._prepared = None
             self._undo()

@@ -105,10 +105,10 @@ class Tally:
         ]  # JSON ends there for SQLite
         if len(missing) < _TOGETHER_MIN:
             return
-        self._before.update(((scope, a, b), 0) for b in missing)
         sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
-        for b, n in self._db.execute(sql, (scope, a, msgspec.json.encode(missing).decode())):
-            self._before[scope, a, b] = n
+        found = self._db.execute(sql, (scope, a, msgspec.json.encode(missing).decode())).fetchall()
+        self._before.update(((scope, a, b), 0) for b in missing)
+        self._before.update(((scope, a, b), n) for b, n in found)
 
     def _sum_up(self) -> None:
         for (queue, state, priority, shape), n in self._new.items():

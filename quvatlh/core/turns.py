@@ -107,9 +107,10 @@ class Tags:
             return
         if len(missing) < _TOGETHER_MIN:
             return
-        self._finish.update(dict.fromkeys(missing, 0))
         sql = "SELECT flow, finish FROM turn WHERE scope = ? AND flow IN (SELECT value FROM json_each(?))"
-        self._finish.update(self._db.execute(sql, (self._scope, json_list(missing))).fetchall())
+        found = self._db.execute(sql, (self._scope, json_list(missing))).fetchall()
+        self._finish.update(dict.fromkeys(missing, 0))
+        self._finish.update(found)
 
     def ahead(self) -> dict[str, int]:
         """Who is ahead of virtual time, with its tag."""

@@ -148,6 +148,10 @@ class Machine(Protocol):
         `apply` comes with the same entry, and else is as if it had not been made. It is lost where anybody looks before."""
         ...
 
+    def take_back(self) -> None:
+        """What was prepared is lost."""
+        ...
+
     @property
     def is_prepared(self) -> bool:
         """Something was made, and is not lost."""

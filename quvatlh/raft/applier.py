@@ -32,6 +32,7 @@ class Applier:
         clock: Clock,
         settings: Settings,
     ) -> None:
+        self._generation = generation
         self._journal = generation.journal
         self._machine = generation.machine
         self._proposals = proposals
@@ -100,7 +101,8 @@ class Applier:
                 self._prepared = self._machine.is_prepared
 
     def _is_one_left(self) -> bool:
-        return self._journal.last_index == self._machine.applied_index + 1
+        """And nothing forbids that it is prepared."""
+        return self._journal.last_index == self._machine.applied_index + 1 and not self._generation.checkpoints
 
     def _judge_prepared(self) -> None:
         """Where there is much to look at, it would mostly be for nothing: the more often it is, the longer it is left alone."""

@@ -224,7 +224,7 @@ class Bids:
     def _taken(self, live: Sequence[tuple[str, str, int]]) -> dict[str, int]:
         """Slots by worker. `live`: queue, worker, actions."""
         self._single = self._are_of_one_slot()
-        if not self._single:
+        if live and not self._single:
             return dict(self._db.execute("SELECT worker, sum(slots) FROM live GROUP BY worker").fetchall())
         found: dict[str, int] = {}
         for _, worker, count in live:

@@ -6,8 +6,8 @@ shares      three flows of weights 1, 2, 3 that always wait, eight slots: the er
 noisy       one tenant with 100,000 tasks, nine with 100 each, eight slots of 10 ms a task: how long the nine wait, in
             virtual time, under fifo and under sfq
 held        10,000 tasks in front that a limit holds up: what a round of the market costs beside an empty queue
-native      `true` as a task on one node, all that there is: a plain queue and one with every limit and sfq, of one key and
-            of 100, in turns;
+native      `true` as a task on one node, all that there is, of one key and of 100, in turns: the same tasks in a plain
+            queue and in one with every limit and sfq;
             `node_us` is the processor time of the node itself for each, its executor's not counted
 calls       the same with a Python function that does nothing
 """
@@ -19,7 +19,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -273,37 +273,37 @@ def held(rows: report.Rows, rounds: int) -> None:
 async def whole(rows: report.Rows, rounds: int, directory: Path, words: str, task: dict[str, Any], count: int) -> None:
     settings = {**LIMITED, "rate": "1000000/s"}
     del settings["key_weights"]
-    ways = {"plain queue": ("plain", 1), "one key": ("limited", 1), "100 keys in turns": ("keyed", 100)}
-    rates: dict[str, list[float]] = {way: [] for way in ways}
-    costs: dict[str, list[float]] = {way: [] for way in ways}
+    kinds = {"one key": 1, "100 keys in turns": 100}
+    rates: dict[tuple[str, str], list[float]] = defaultdict(list)
+    costs: dict[tuple[str, str], list[float]] = defaultdict(list)
     async with opened(directory, 1) as (nodes, door):
         await door.close()
         node = nodes.nodes[0]
         assert isinstance(node, Daemon)
-        for queue in ("limited", "keyed"):
-            await _put(node.place.client, f"/v1/queues/{queue}", settings)
+        for keys in kinds.values():
+            await _put(node.place.client, f"/v1/queues/limited-{keys}", settings)
         for turn in range(rounds + 1):
-            for way, (queue, keys) in ways.items():
-                before_s = node.cpu_s()
-                given = {
-                    "task": task,
-                    "count": count,
-                    "queue": queue,
-                    "keys": [f"k{turn % 10}-{n}" for n in range(keys)],
-                }
-                found = await loaded("runs", node.place.client, TOKEN, **given)
-                if turn:
-                    rates[way].append(count / found["seconds"])
-                    costs[way].append((node.cpu_s() - before_s) / count * 1e6)
-    plain = rates.pop("plain queue")
-    rows.add(
-        f"{words}, 1 node, plain queue", per_s=statistics.median(plain), node_us=statistics.median(costs["plain queue"])
-    )
-    for way, found_rates in rates.items():
-        ratios = [b / a for a, b in zip(plain, found_rates, strict=True)]
+            for kind, keys in kinds.items():
+                for way in ("plain", "limited"):
+                    before_s = node.cpu_s()
+                    names = [f"k{turn % 10}-{n}" for n in range(keys)]
+                    queue = f"{way}-{keys}"
+                    found = await loaded(
+                        "runs", node.place.client, TOKEN, task=task, count=count, queue=queue, keys=names
+                    )
+                    if turn:
+                        rates[kind, way].append(count / found["seconds"])
+                        costs[kind, way].append((node.cpu_s() - before_s) / count * 1e6)
+    for kind in kinds:
+        plain, limited = rates[kind, "plain"], rates[kind, "limited"]
+        ratios = [b / a for a, b in zip(plain, limited, strict=True)]
         rows.add(
-            f"  with every limit and sfq, {way}", per_s=statistics.median(found_rates),
-            node_us=statistics.median(costs[way]), ratio=statistics.median(ratios),
+            f"{words}, 1 node, {kind}, plain queue", per_s=statistics.median(plain),
+            node_us=statistics.median(costs[kind, "plain"]),
+        )  # fmt: skip
+        rows.add(
+            "  the same with every limit and sfq", per_s=statistics.median(limited),
+            node_us=statistics.median(costs[kind, "limited"]), ratio=statistics.median(ratios),
         )  # fmt: skip
 
 

@@ -243,3 +243,18 @@ def test_one_whose_loop_has_ended_meanwhile_holds_up_nobody() -> None:
     loop.close()
     way.settle(Written("1", existing=False))
     assert way.result().id == "1"
+
+
+async def test_who_is_interrupted_while_he_begins_to_write_keeps_nobody_else_from_it() -> None:
+    def interrupted(_body: bytes) -> None:
+        raise KeyboardInterrupt
+
+    wire = Wire()
+    wire.feed._begin = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        wire.offer(b"0")
+    wire.feed._begin = lambda _body: None
+    wire.offer(b"1")
+    await wire.idle()
+    assert wire.events == [[b"1"]]
+    assert wire.feed.unsettled == 0

@@ -136,19 +136,38 @@ async def test_a_connection_that_owes_an_answer_is_not_used_again(monkeypatch: p
     assert was_straight(one) == [False, True, False, True]
 
 
-async def test_the_node_that_it_left_for_is_asked_first_though_another_has_answered_since() -> None:
+async def test_the_node_that_it_left_for_is_the_one_that_answered_though_another_did_since() -> None:
     class Left:
         request = Request("POST", "/v1/events", body=b"{}", key="k")
 
         def __init__(self, url: str) -> None:
             self.url = url
 
-        async def answer(self) -> Answer | None:
-            return None
+        async def answer(self) -> Answer:
+            return Answer(200, {}, b'"yes"', self.url)
 
-    async with node() as one, node(added("a")) as other, Http(Options((one.url, other.url))) as http:
+    async with node() as one, node() as other, Http(Options((one.url, other.url))) as http:
         begun = Left(other.url)
-        assert (await http.ask(begun.request, Answer.json, begun))["ids"] == ["a"]
+        assert await http.ask(begun.request, Answer.json, begun) == "yes"
+        assert http.url == other.url
+
+
+async def test_nothing_leaves_for_a_node_that_is_not_the_one_that_answered_last() -> None:
+    async with node(added("a")) as one, opened(one.url) as task:
+        assert isinstance(task._home, App)
+        side = task._home.side()
+        assert isinstance(side, Cluster)
+        assert side.motor._straight.begin(b"{}", "http://127.0.0.1:1") is None
+    assert len(one.asked) == 1
+
+
+async def test_one_whose_answer_cannot_be_read_is_in_doubt_where_all_else_is_a_no() -> None:
+    """It may have been carried out."""
+    no = problem(503, "no_master", Retry_After="60")
+    async with node(added("a"), in_chunks("lost"), no) as one, opened(one.url) as task:
+        with pytest.raises(Unknown, match="no answer came for it"):
+            await task.aenqueue("second")
+    assert was_straight(one) == [False, True, False]
 
 
 async def test_one_that_left_is_in_doubt_where_nobody_answers_then() -> None:
@@ -256,7 +275,7 @@ async def test_what_wants_more_than_this_way_has_is_left_to_the_usual_one(url: s
     assert straight._opening is not None
     await straight._opening
     assert straight._odd == {url}
-    assert straight.begin(b"{}") is None
+    assert straight.begin(b"{}", url) is None
 
 
 async def test_a_token_that_would_be_more_than_a_header_is_left_to_the_usual_way() -> None:
@@ -300,6 +319,22 @@ def _all_of(other: socket.socket) -> int:
         while data := other.recv(1024 * 1024):
             count += len(data)
     return count
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
+async def test_who_is_interrupted_while_he_writes_is_told_so_and_the_connection_ends(
+    raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_fd: int, _data: bytes) -> int:
+        raise raised
+
+    async with pair() as (made, _):
+        with monkeypatch.context() as patched:
+            patched.setattr("quvatlh.client.straight.os.write", write)
+            with pytest.raises(raised):
+                made.send(b"x")
+        assert not made.is_fresh
+        assert not made.is_waiting
 
 
 async def test_nobody_writes_to_a_descriptor_that_was_closed() -> None:

@@ -10,11 +10,12 @@ import pytest
 from quvatlh.ports import Applied, Unavailable, Unknown
 from quvatlh.raft import entries
 from quvatlh.raft.applier import PREPARED_BYTES_MAX, Applier
+from quvatlh.raft.generation import Generation
 from quvatlh.raft.proposals import Proposals
 from quvatlh.raft.settings import Settings
 from tests.fakes.clock import FakeClock
 from tests.raft.nodes import SOON_S, Town, add, engine_of, held, log_of, machine_of, play
-from tests.raft.parts import item
+from tests.raft.parts import HeldLane, item
 from tests.raft.rig import bench, cluster, row, rows
 from tests.raft.teeth import fails_under
 
@@ -156,6 +157,7 @@ class LogOnly:
     def __init__(self, log: list[Any], machine: Any) -> None:
         self.machine = machine
         self.journal = self
+        self.checkpoints = 0
         self._log = {index: (command, index, term) for command, index, term in log}
 
     def entry(self, index: int) -> Any:
@@ -292,6 +294,49 @@ async def test_an_entry_is_prepared_where_it_is_the_only_one_that_is_not_applied
     assert not made.may_prepare()
     made.prepare()  # asked before the third came
     assert machine.prepared == [1]
+
+
+async def test_while_a_checkpoint_is_made_nothing_is_prepared() -> None:
+    """The transaction would be open nearly always, and the write-ahead file begins anew only between two."""
+    machine, log, made = preparing(0)
+    log.grow(row(1, 1)[0])
+    log.checkpoints = 1
+    assert not made.may_prepare()
+    made.prepare()
+    assert machine.prepared == []
+
+
+async def test_a_generation_counts_its_checkpoints_and_takes_back_what_is_prepared_before_another_thread_closes_it() -> (
+    None
+):
+    story: list[str] = []
+
+    class Told:
+        applied_index = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda: story.append(name)
+
+    class Closed:
+        appended_bytes = 0
+
+        async def close(self) -> None:
+            story.append("log")
+
+    lane, journal, machine, disk = HeldLane(), Closed(), Told(), None
+    held: Any = Generation(journal, machine, disk, Settings())  # type: ignore[arg-type]
+    asked = asyncio.ensure_future(held.checkpoint(lane))
+    await lane.until_waiting()
+    assert held.checkpoints == 1
+    await lane.let_go()
+    await asked
+    assert held.checkpoints == 0
+    closing = asyncio.ensure_future(held.close(lane))
+    await lane.until_waiting()
+    assert story == ["checkpoint", "log", "take_back"]
+    await lane.let_go()
+    await closing
+    assert story[-1] == "close"
 
 
 async def test_neither_a_large_one_nor_one_of_the_logs_own_is_prepared() -> None:

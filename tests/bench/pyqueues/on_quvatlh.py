@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import quvatlh.client.motor  # noqa: F401 - the network, which other libraries load with their module
 from quvatlh import App
 from tests.bench.pyqueues import jobs
 

@@ -122,6 +122,9 @@ class SimMachine:
 
     is_prepared = False
 
+    def take_back(self) -> None:
+        pass
+
     def prepare(self, entry: Entry) -> None:
         self.prepared.append(entry.index)
 
