@@ -44,10 +44,6 @@ class Rules(Protocol):
         """Inside a transaction; one result an item, the same on every node."""
         ...
 
-    def forget(self) -> None:
-        """What is known of the tables beside them: the last entry is taken out of them."""
-        ...
-
 
 @runtime_checkable
 class Migrating(Protocol):
@@ -70,9 +66,6 @@ class Positions:
     def apply(self, db: sqlite3.Connection, entry: LogEntry) -> Sequence[object]:  # noqa: ARG002 - as the protocol
         return range(len(entry.items))
 
-    def forget(self) -> None:
-        pass
-
 
 class OutOfOrder(Exception):
     """An entry that does not follow the last one: a bug of the log, and reason to stop."""
@@ -92,8 +85,6 @@ class Machine:
                 raise
         self._meta = self._file.meta
         """Ahead of the file's between begin and commit."""
-        self._prepared: tuple[LogEntry, Sequence[object], Meta] | None = None
-        """What is in the transaction that is open then, and counts for nothing yet."""
 
     @property
     def applied_index(self) -> int:
@@ -110,57 +101,21 @@ class Machine:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """For reads on the loop's thread, between transactions. Whoever looks finds what is certain."""
-        self.take_back()
+        """For reads on the loop's thread, between transactions."""
         return self._file.db
 
-    @property
-    def is_prepared(self) -> bool:
-        return self._prepared is not None
-
-    def prepare(self, entry: LogEntry) -> None:
-        """As ports.Machine has it. Where it raises, it will do so again when it counts."""
-        if self._prepared is not None:
-            return
-        self._file.begin()
-        try:
-            self._prepared = (entry, *self._carried_out(entry))
-        except Exception:  # noqa: BLE001 - whatever it is
-            self._undo()
-
     def begin(self) -> None:
-        if self._prepared is None:
-            self._file.begin()
+        self._file.begin()
 
     def apply(self, entry: LogEntry) -> Sequence[object]:
         """One result an item; none for an entry that is in already."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and _are_same(prepared[0], entry):
-            _, results, self._meta = prepared
-            return results
-        if prepared is not None:
-            self._undo()
-            self._file.begin()
         if entry.index <= self._meta.applied_index:
             return ()
-        results, self._meta = self._carried_out(entry)
-        return results
-
-    def _carried_out(self, entry: LogEntry) -> tuple[Sequence[object], Meta]:
-        """In the tables; and what is to be said of them then."""
         self._check_follows(entry)
         results = self._rules.apply(self._file.db, entry)
         digest = _rolled(self._meta.digest, entry)
-        return results, Meta(entry.index, entry.term, entry.time_ms, digest)
-
-    def take_back(self) -> None:
-        if self._prepared is not None:
-            self._prepared = None
-            self._undo()
-
-    def _undo(self) -> None:
-        self._file.rollback()
-        self._rules.forget()
+        self._meta = Meta(entry.index, entry.term, entry.time_ms, digest)
+        return results
 
     def commit(self) -> None:
         self._file.commit(self._meta)
@@ -183,10 +138,6 @@ class Machine:
                 f"entry {entry.index} of term {entry.term} and time {entry.time_ms} "
                 f"after term {last.term} and time {last.time_ms}"
             )
-
-
-def _are_same(one: LogEntry, other: LogEntry) -> bool:
-    return (one.index, one.term, one.time_ms, one.items) == (other.index, other.term, other.time_ms, other.items)
 
 
 def _rolled(digest: bytes, entry: LogEntry) -> bytes:

@@ -57,9 +57,6 @@ class TableRules:
             self._memory = Memory(db)
         return self._memory
 
-    def forget(self) -> None:
-        self._memory = None
-
     def apply(self, db: sqlite3.Connection, entry: LogEntry) -> Sequence[Outcome]:
         if not entry.items:
             return ()

@@ -143,20 +143,6 @@ class Machine(Protocol):
         """Log time of that entry; 0 for a new state."""
         ...
 
-    def prepare(self, entry: Entry) -> None:
-        """It will probably be the next one. What is made of it now, between transactions, is seen by nobody; it counts where
-        `apply` comes with the same entry, and else is as if it had not been made. It is lost where anybody looks before."""
-        ...
-
-    def take_back(self) -> None:
-        """What was prepared is lost."""
-        ...
-
-    @property
-    def is_prepared(self) -> bool:
-        """Something was made, and is not lost."""
-        ...
-
     def begin(self) -> None:
         """Open a transaction. Between begin and commit there is at least one entry and at most a slice of 10 ms."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from quvatlh.ports import Entry, LogListener, Membership
 from quvatlh.raft import entries
@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from quvatlh.raft.generation import Generation
     from quvatlh.raft.proposals import Proposals
     from quvatlh.raft.settings import Settings
-
-
-PREPARED_BYTES_MAX: Final = 16 * 1024
-"""Of larger ones, what it takes to sync them is little beside what it takes to carry them out, which waits for nothing then."""
-REST_GROWS: Final = 64
-"""At most by so much."""
 
 
 class Applier:
@@ -32,19 +26,12 @@ class Applier:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        self._generation = generation
         self._journal = generation.journal
         self._machine = generation.machine
         self._proposals = proposals
         self._listeners = listeners
         self._clock = clock
         self._slice_s = settings.slice_s
-        self._prepared = False
-        """The next entry was; it may have been for nothing."""
-        self._rest = 0
-        """So many entries are not, since that was for nothing lately."""
-        self._rests = self._rests_least = settings.prepare_rest
-        """After the next one that is for nothing."""
         self.on_membership: Callable[[int, Membership], None] = lambda _index, _membership: None
 
     def apply(self, first: int, last: int) -> int:
@@ -57,8 +44,6 @@ class Applier:
         done: list[tuple[Entry, Sequence[object]]] = []
         memberships: list[tuple[int, Membership]] = []
         time_ms = machine.time_ms
-        if self._prepared:
-            self._judge_prepared()
         machine.begin()
         for index in range(first, last + 1):
             try:
@@ -81,37 +66,6 @@ class Applier:
         for index, membership in memberships:
             self.on_membership(index, membership)
         return done[-1][0].index
-
-    def may_prepare(self) -> bool:
-        """Whether the log has just one entry that is not applied, and it should be prepared."""
-        if not self._is_one_left():
-            return False
-        if self._rest:
-            self._rest -= 1
-            return False
-        return True
-
-    def prepare(self) -> None:
-        """That one, on its way to the disk, if it is still the only one."""
-        index = self._machine.applied_index + 1
-        if self._is_one_left() and self._journal.range_bytes(index, index) <= PREPARED_BYTES_MAX:
-            entry, _ = self._read(index, self._machine.time_ms)
-            if entry.items:
-                self._machine.prepare(entry)
-                self._prepared = self._machine.is_prepared
-
-    def _is_one_left(self) -> bool:
-        """And nothing forbids that it is prepared."""
-        return self._journal.last_index == self._machine.applied_index + 1 and not self._generation.checkpoints
-
-    def _judge_prepared(self) -> None:
-        """Where there is much to look at, it would mostly be for nothing: the more often it is, the longer it is left alone."""
-        self._prepared = False
-        if self._machine.is_prepared:
-            self._rests = self._rests_least
-        else:
-            self._rest = self._rests
-            self._rests = min(2 * self._rests, REST_GROWS * self._rests_least)
 
     def _read(self, index: int, time_ms: int) -> tuple[Entry, Membership | None]:
         """The entry as the machine sees it, after one of this log time; and the membership, if it is one."""

@@ -92,10 +92,6 @@ class Lane(Protocol):
         """`then` is called on the loop, later than this returns, with what the job raised."""
         ...
 
-    def tell(self, callback: Callable[[], None]) -> None:
-        """From within a job: it is called on the loop, while the job goes on, or after."""
-        ...
-
     async def run(self, job: Callable[[], T]) -> T: ...
 
     def close(self) -> None: ...
@@ -228,15 +224,13 @@ class ThreadLane:
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._is_closed = False
-        self._loop: asyncio.AbstractEventLoop
-        """Of whoever gave a job last; one loop has a lane."""
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def give(self, job: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
         if self._is_closed:
             raise RuntimeError("nothing is done here any more")
-        self._loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
         def work() -> None:
             failure: BaseException | None = None
@@ -248,10 +242,6 @@ class ThreadLane:
                 loop.call_soon_threadsafe(then, failure)
 
         self._jobs.put(work)
-
-    def tell(self, callback: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback)
 
     async def run(self, job: Callable[[], T]) -> T:
         return await run_on(self, job)

@@ -125,8 +125,8 @@ class Engine(Following, Leading, Electing):
         self._excluded_at = index
         return True
 
-    def kick(self, when_syncing: Callable[[], None] | None = None) -> None:
-        self._journal.kick(when_syncing)
+    def kick(self) -> None:
+        self._journal.kick()
 
     def give_up(self) -> None:
         """Stop leading; the next leadership, whosever it is, has a higher term."""

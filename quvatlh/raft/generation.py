@@ -28,8 +28,6 @@ class Generation:
     def __init__(self, journal: Journal, machine: Machine, disk: Disk, settings: Settings) -> None:
         self.journal = journal
         self.machine = machine
-        self.checkpoints = 0
-        """Under way."""
         self.copies = 0
         """Copies of the state that are being made or read."""
         self._disk = disk
@@ -59,17 +57,7 @@ class Generation:
     async def close(self, lane: Lane) -> None:
         """Closing a state file may wait for the disk for as long as it is large."""
         await self.journal.close()
-        self.machine.take_back()  # here, where others may still read
         await lane.run(self.machine.close)
-
-    async def checkpoint(self, lane: Lane) -> int:
-        """Nothing is prepared meanwhile: of a lone client a transaction would nearly always be open, and the write-ahead file,
-        which begins anew only between two, would grow."""
-        self.checkpoints += 1
-        try:
-            return await lane.run(self.machine.checkpoint)
-        finally:
-            self.checkpoints -= 1
 
     def anything_new(self) -> bool:
         """Something was applied since the last checkpoint."""

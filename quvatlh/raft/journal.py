@@ -175,10 +175,8 @@ class Journal:
             self._go_on(Base(last, self.last_term, self.last_time_ms, self.membership))
         self._append(command, idx, term, stamp)
 
-    def kick(self, when_syncing: Callable[[], None] | None = None) -> None:
-        """Write and sync what was added, as soon as the lane is free. `when_syncing` is called once that sync is under way."""
-        if when_syncing is not None:
-            self._writer.when_syncing = when_syncing
+    def kick(self) -> None:
+        """Write and sync what was added, as soon as the lane is free."""
         self._writer.kick()
 
     def ticket(self) -> int:

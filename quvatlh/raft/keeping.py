@@ -141,7 +141,7 @@ class Keeping(Running):
         if generation is None:
             return
         # A state that closes first moves what waits in its write-ahead file: here, so that the loop need not wait for it.
-        await generation.checkpoint(self._world.copy_lane)
+        await self._world.copy_lane.run(generation.machine.checkpoint)
         journal = generation.journal
         if index <= journal.last_index and (index < journal.first_index or journal.term_at(index) == term):
             # What this log holds beyond the snapshot may have been answered: it must not be thrown away.
@@ -171,6 +171,6 @@ class Keeping(Running):
                     return
             if self._generation is not generation or not generation.anything_new():
                 continue
-            index = await generation.checkpoint(self._world.copy_lane)
+            index = await self._world.copy_lane.run(generation.machine.checkpoint)
             if self._generation is generation:
                 generation.compact(index, clock.boot())

@@ -48,8 +48,6 @@ class LogWriter:
         self._rest = asyncio.Event()
         """Set while nothing is being written."""
         self._rest.set()
-        self.when_syncing: Callable[[], None] | None = None
-        """Called once, on the loop, while the next sync is under way."""
         self.stopped = False
         """Closed or failed: nothing more is taken."""
 
@@ -89,10 +87,9 @@ class LogWriter:
 
     def _begin(self) -> None:
         pieces, self._queue = self._queue, [_Piece(self._queue[-1].path, None)]
-        syncing, self.when_syncing = self.when_syncing, None
         self._rest.clear()
         self._take()
-        self._lane.give(partial(self._write, pieces, syncing), self._written)
+        self._lane.give(partial(self._write, pieces), self._written)
 
     def _written(self, failure: BaseException | None) -> None:
         """On the loop. No task comes between: an idle node's write is answered after one turn of the loop less."""
@@ -116,7 +113,7 @@ class LogWriter:
         except Exception as error:  # noqa: BLE001 - as in _written
             self._give_up(error)
 
-    def _write(self, pieces: list[_Piece], syncing: Callable[[], None] | None) -> None:
+    def _write(self, pieces: list[_Piece]) -> None:
         """On the lane."""
         for piece in pieces:
             if piece.header is not None:
@@ -125,8 +122,6 @@ class LogWriter:
             if piece.parts:
                 self._file.write(b"".join(piece.parts))
         assert self._file is not None
-        if syncing is not None:
-            self._lane.tell(syncing)
         self._file.sync()
 
     def _begin_file(self, path: str, header: bytes) -> None:

@@ -181,13 +181,7 @@ class Running:
     def _flush(self, engine: Engine) -> None:
         term = engine.term()
         self._proposals.flush(term, lambda items: engine.append(entries.pack_items(term, engine.log_time_ms(), items)))
-        applier = self._applier
-        engine.kick(self._prepare if applier is not None and applier.may_prepare() else None)
-
-    def _prepare(self) -> None:
-        """What was just written is being synced."""
-        if self._applier is not None and self._dead is None:
-            self._guarded(self._applier.prepare)
+        engine.kick()
 
     def _arm(self, delay_s: float) -> None:
         """Have a tick no later than that; a timer that fires too early looks and arms itself again."""

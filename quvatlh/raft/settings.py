@@ -34,9 +34,6 @@ class Settings:
     """The master trusts a promise for this part of election_min_s: what clocks may differ in speed."""
     slice_s: float = 0.01
     """Applying a backlog holds the loop at most this long at a time."""
-    prepare_rest: int = 16
-    """Entries that are not prepared after one that was for nothing, and more where that happens again: where there is much to
-    look at, it mostly would be."""
     in_flight_entries: int = 2
     """Own entries not yet committed. More does not speed up, it splits the groups."""
     entry_bytes_max: int = 8 * MIB

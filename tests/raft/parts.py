@@ -74,9 +74,6 @@ class InlineLane:
             failure = error
         asyncio.get_running_loop().call_soon(then, failure)
 
-    def tell(self, callback: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_soon(callback)
-
     async def run(self, job: Callable[[], T]) -> T:
         return job()
 
@@ -92,9 +89,6 @@ class HeldLane:
 
     def give(self, job: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
         self._waiting.append((job, then))
-
-    def tell(self, callback: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_soon(callback)
 
     async def run(self, job: Callable[[], T]) -> T:
         return await run_on(self, job)

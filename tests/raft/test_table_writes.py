@@ -9,14 +9,12 @@ import pytest
 
 from quvatlh.ports import Applied, Unavailable, Unknown
 from quvatlh.raft import entries
-from quvatlh.raft.applier import PREPARED_BYTES_MAX, Applier
-from quvatlh.raft.generation import Generation
+from quvatlh.raft.applier import Applier
 from quvatlh.raft.proposals import Proposals
 from quvatlh.raft.settings import Settings
 from tests.fakes.clock import FakeClock
 from tests.raft.nodes import SOON_S, Town, add, engine_of, held, log_of, machine_of, play
-from tests.raft.parts import HeldLane, item
-from tests.raft.rig import bench, cluster, row, rows
+from tests.raft.rig import bench, rows
 from tests.raft.teeth import fails_under
 
 # --- writes at a lost leadership --------------------------------------------------------------------------------------
@@ -157,7 +155,6 @@ class LogOnly:
     def __init__(self, log: list[Any], machine: Any) -> None:
         self.machine = machine
         self.journal = self
-        self.checkpoints = 0
         self._log = {index: (command, index, term) for command, index, term in log}
 
     def entry(self, index: int) -> Any:
@@ -238,158 +235,6 @@ async def test_a_transaction_that_cannot_be_closed_is_answered_to_nobody() -> No
     proposals.broke("the node broke")  # as whoever ticks does with what is raised there
     with pytest.raises(Unknown, match="broke"):
         await asked
-
-
-# --- carried out while it is synced -----------------------------------------------------------------------------------
-
-
-class Preparing(SlowMachine):
-    """Loses what it prepared where the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__(FakeClock())
-        self.is_prepared = False
-        self.prepared: list[int] = []
-
-    def prepare(self, entry: Any) -> None:
-        self.prepared.append(entry.index)
-        self.is_prepared = True
-
-    def apply(self, entry: Any) -> list[object]:
-        self.is_prepared = False
-        return super().apply(entry)
-
-
-class Growing(LogOnly):
-    """A log that gets one entry after the other."""
-
-    def __init__(self, machine: Preparing) -> None:
-        super().__init__([], machine)
-        self.last_index = 0
-
-    def grow(self, command: Any) -> None:
-        self.last_index += 1
-        self._log[self.last_index] = (command, self.last_index, 1)
-
-    def range_bytes(self, first: int, last: int) -> int:
-        return sum(len(self._log[index][0]) for index in range(first, last + 1))
-
-
-def preparing(rest: int) -> tuple[Preparing, Growing, Applier]:
-    machine = Preparing()
-    log: Any = Growing(machine)
-    settings = Settings(prepare_rest=rest)
-    return machine, log, Applier(log, Proposals(settings, lambda: None), [], machine.clock, settings)
-
-
-async def test_an_entry_is_prepared_where_it_is_the_only_one_that_is_not_applied() -> None:
-    machine, log, made = preparing(0)
-    assert not made.may_prepare()
-    log.grow(row(1, 1)[0])
-    assert made.may_prepare()
-    made.prepare()
-    made.apply(1, 1)
-    for index in (2, 3):
-        log.grow(row(index, 1)[0])
-    assert not made.may_prepare()
-    made.prepare()  # asked before the third came
-    assert machine.prepared == [1]
-
-
-async def test_while_a_checkpoint_is_made_nothing_is_prepared() -> None:
-    """The transaction would be open nearly always, and the write-ahead file begins anew only between two."""
-    machine, log, made = preparing(0)
-    log.grow(row(1, 1)[0])
-    log.checkpoints = 1
-    assert not made.may_prepare()
-    made.prepare()
-    assert machine.prepared == []
-
-
-async def test_a_generation_counts_its_checkpoints_and_takes_back_what_is_prepared_before_another_thread_closes_it() -> (
-    None
-):
-    story: list[str] = []
-
-    class Told:
-        applied_index = 0
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda: story.append(name)
-
-    class Closed:
-        appended_bytes = 0
-
-        async def close(self) -> None:
-            story.append("log")
-
-    lane, journal, machine, disk = HeldLane(), Closed(), Told(), None
-    held: Any = Generation(journal, machine, disk, Settings())  # type: ignore[arg-type]
-    asked = asyncio.ensure_future(held.checkpoint(lane))
-    await lane.until_waiting()
-    assert held.checkpoints == 1
-    await lane.let_go()
-    await asked
-    assert held.checkpoints == 0
-    closing = asyncio.ensure_future(held.close(lane))
-    await lane.until_waiting()
-    assert story == ["checkpoint", "log", "take_back"]
-    await lane.let_go()
-    await closing
-    assert story[-1] == "close"
-
-
-async def test_neither_a_large_one_nor_one_of_the_logs_own_is_prepared() -> None:
-    machine, log, made = preparing(0)
-    own = (
-        bytes([entries.NO_OP]),
-        entries.pack_membership_entry(1, 10, cluster()),
-        item(1, 10, "x" * PREPARED_BYTES_MAX),
-    )
-    for index, command in enumerate(own, 1):
-        log.grow(command)
-        made.prepare()
-        made.apply(index, index)
-    assert machine.prepared == []
-
-
-async def test_after_one_that_was_for_nothing_some_are_not_prepared_and_the_more_the_more_often_that_happens() -> None:
-    machine, log, made = preparing(2)
-
-    def goes(*, well: bool) -> bool:
-        """One more entry; whether it was to be prepared."""
-        log.grow(row(log.last_index + 1, 1)[0])
-        may = made.may_prepare()
-        if may:
-            made.prepare()
-            machine.is_prepared = well
-        made.apply(log.last_index, log.last_index)
-        return may
-
-    assert [goes(well=False) for _ in range(12)] == [True] + [False] * 2 + [True] + [False] * 4 + [True] + [False] * 3
-    while not goes(well=True):
-        pass
-    assert [goes(well=False) for _ in range(4)] == [True, False, False, True]
-
-
-def test_what_stands_alone_is_prepared_by_the_master_before_it_is_synced() -> None:
-    async def story(town: Town) -> None:
-        master = await town.founded()
-        journal, machine = engine_of(master)._journal, machine_of(master)
-        durable: list[int] = []
-        real = machine.prepare
-
-        def prepare(entry: Any) -> None:
-            durable.append(journal.durable_index)
-            real(entry)
-
-        machine.prepare = prepare  # type: ignore[method-assign]
-        await town.write(master, "x")
-        await town.all_hold("x")
-        assert machine.prepared[-1] > durable[-1]
-        assert all(not machine_of(box).prepared for box in town.boxes if box is not master)
-
-    play(story)
 
 
 @fails_under("backlog-in-one-go")

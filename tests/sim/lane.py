@@ -62,9 +62,6 @@ class SimLane:
             self._working = True
             self._later(self._pace.start(self._rng), self._start)
 
-    def tell(self, callback: Callable[[], None]) -> None:
-        self._later(0.0, callback)
-
     async def run(self, job: Callable[[], T]) -> T:
         return await run_on(self, job)
 

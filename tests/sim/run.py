@@ -49,7 +49,6 @@ SIM_SETTINGS = Settings(
     snapshot_stall_s=3.0,
     pin_s=10.0,
     slice_s=0.002,
-    prepare_rest=0,
 )
 
 

@@ -45,9 +45,6 @@ class RegisterRules:
         "CREATE TABLE answer (request_id TEXT PRIMARY KEY, result BLOB NOT NULL) STRICT, WITHOUT ROWID",
     )
 
-    def forget(self) -> None:
-        pass
-
     def apply(self, db: sqlite3.Connection, entry: LogEntry) -> Sequence[object]:
         return [_apply(db, item) for item in entry.items]
 

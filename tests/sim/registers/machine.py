@@ -105,8 +105,6 @@ class SimMachine:
             if entry.index == self.state.index + 1:
                 self.state.apply(entry)
         self._commit: list[Entry] = []
-        self.prepared: list[int] = []
-        """Indexes of what might have been."""
 
     @property
     def applied_index(self) -> int:
@@ -119,14 +117,6 @@ class SimMachine:
     @property
     def time_ms(self) -> int:
         return self.state.time_ms
-
-    is_prepared = False
-
-    def take_back(self) -> None:
-        pass
-
-    def prepare(self, entry: Entry) -> None:
-        self.prepared.append(entry.index)
 
     def begin(self) -> None:
         self._commit = []

@@ -11,8 +11,7 @@ the action by s + L; the new master, counting from e alone, waits until e + 1.00
 what two clocks differ in (0.002 L), and what a kill takes. Planted instead is what the count is there for:
 `new-master-takes-who-is-unheard-for-silent`.
 
-How many seeds each took, of 20 virtual seconds, from seed 1: what-was-prepared 1, lease-not-counted 1,
-give-back-keeps-the-attempt 1, stale-finish 1,
+How many seeds each took, of 20 virtual seconds, from seed 1: lease-not-counted 1, give-back-keeps-the-attempt 1, stale-finish 1,
 beats-sent-for-a-stopped-executor 2, renewal-by-a-master-without-lease 2, new-master-takes-who-is-unheard 2, executor-with-grace 3,
 limit-checked-only-by-the-proposer 4, session-reopened 4, renewal-of-an-action-after-its-proposed-loss 4,
 at-most-once-awarded-again 8, end-of-a-claim 10, expiry-ignored 29. Those CI plays.
@@ -30,7 +29,6 @@ import msgspec
 from quvatlh.core import commands as c
 from quvatlh.core.events import Event
 from quvatlh.core.rows import LiveRow, TaskRow
-from quvatlh.core.rules import TableRules
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs import VERBS, award, ending, person
 from quvatlh.ports import RunError, Unavailable, Unknown
@@ -65,12 +63,6 @@ def limit_checked_only_by_the_proposer() -> Planted:
         patch.object(award._Batch, "_queue_refusal", lambda *_: None),
         patch.object(award._Batch, "_holder_refusal", lambda *_: None),
     )
-
-
-@fault
-def what_was_prepared_is_known_though_it_was_undone() -> Planted:
-    """The tables are what they were; what is known of them is not."""
-    return patch.object(TableRules, "forget", lambda _: None)
 
 
 @fault

@@ -51,16 +51,13 @@ class SimStateFile(StateFile):
         self.db.deserialize(self._newest() or _empty(tuple(schema)))
         self.db.execute("PRAGMA trusted_schema=OFF")
         self.meta = statefile._checked_meta(self.db, path)
-        self._committed = self.db.serialize()
-        """Without what an open transaction has."""
         if new:
             self._replace()
 
     def commit(self, meta: Meta) -> None:
         super().commit(meta)
         images = self._images
-        self._committed = self.db.serialize()
-        images.append((meta.applied_index, self._committed))
+        images.append((meta.applied_index, self.db.serialize()))
         if len(images) > IMAGES_MAX:
             del images[:-1:2]
 
@@ -89,7 +86,7 @@ class SimStateFile(StateFile):
 
     def _write(self, path: str) -> None:
         file = self._disk.create(path)
-        file.write(self._committed)
+        file.write(self.db.serialize())
         file.sync()
         file.close()
 
