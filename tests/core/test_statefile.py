@@ -105,7 +105,7 @@ def test_checkpoints_and_copies_beside_a_busy_writer(tmp_path: Path, monkeypatch
             began_anew = wal_bytes_greatest < index * 3 * 4096
             return index >= 2000 and len(copies) == 5 and bool(seen) and began_anew
 
-        while not is_all_seen() and index < 50_000 and not failed:
+        while not is_all_seen() and index < 10_000 and not failed:
             index += 1
             put(machine, index, index.to_bytes(4) * 500, f"r{index % 50}")
             wal_bytes_greatest = max(wal_bytes_greatest, os.path.getsize(tmp_path / "state-wal"))

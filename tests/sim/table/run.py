@@ -37,7 +37,8 @@ END_S: Final = 180.0
 """All is well, nobody adds anything: every task has to end within this."""
 CATCH_UP_S: Final = 10.0
 SLOTS_S: Final = 60.0
-"""Clocks that were set forward by minutes owe hundreds of slots, an entry each, on disks that take 0.1 s for one."""
+"""Clocks that were set forward by minutes owe hundreds of slots, an entry each, on disks that take 0.1 s for one. Meanwhile
+each schedule that is late has one decided within CATCH_UP_S."""
 READ_S: Final = 40.0
 """Readers stay for a while with a node that hears nothing any more."""
 ASK_S: Final = 5.0
@@ -174,7 +175,7 @@ class TableRun(Run[TableBox]):
     async def _finish(self) -> None:
         self.ground.in_a_hurry = True
         self.nemesis.set_clocks_right()
-        await self._until(self._in_time, SLOTS_S, "a slot is forgotten")
+        await self._catch_up_slots()
         await self._end_schedules()
         await self._end_endless()
         await self._until(self._all_ended, END_S, "a task has not ended")
@@ -195,6 +196,20 @@ class TableRun(Run[TableBox]):
         """What every schedule should have decided by now, it has."""
         master = self._master()
         return master is not None and master.log is not None and not self.judge.slots.late(master.log.time_ms - LATE_MS)
+
+    async def _catch_up_slots(self) -> None:
+        ends = self.loop.now_s + SLOTS_S
+        while not self._in_time():
+            before = self._late()
+            in_s = min(CATCH_UP_S, ends - self.loop.now_s)
+            await self._until(lambda before=before: not before & self._late(), in_s, "a slot is forgotten")
+
+    def _late(self) -> set[tuple[str, int | None]]:
+        """Schedules and the slots that they owe next; nobody can say while there is no master."""
+        master, kept = self._master(), self.judge.slots.kept
+        if master is None or master.log is None:
+            return {(name, each.next_ms) for name, each in kept.items()}
+        return {(name, kept[name].next_ms) for name in self.judge.slots.late(master.log.time_ms - LATE_MS)}
 
     async def _end_schedules(self) -> None:
         while names := sorted(self.judge.slots.kept):
