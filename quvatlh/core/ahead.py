@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from quvatlh.core.rows import Candidate, FlowTask
+from quvatlh.core.rows import Candidate, Lined
 
 TASKS_MAX: Final = 10_000
 """Of all lines: some 8 MB. What comes beyond it is read when it is wanted."""
@@ -26,7 +26,7 @@ class Front:
     __slots__ = ("is_whole", "tasks")
 
     def __init__(self) -> None:
-        self.tasks: deque[FlowTask] = deque()
+        self.tasks: deque[Lined] = deque()
         self.is_whole = True
         """Nobody is behind them."""
 
@@ -36,7 +36,7 @@ class Ahead:
 
     def __init__(self) -> None:
         self._fronts: dict[Line, Front] = {}
-        self._rows: dict[int, Candidate] = {}
+        self._rows: dict[int, Lined] = {}
         """Of all that stand in fronts, by number."""
 
     @property
@@ -53,7 +53,7 @@ class Ahead:
     def of(self, line: Line) -> Front | None:
         return self._fronts.get(line)
 
-    def row(self, seq: int) -> Candidate | None:
+    def row(self, seq: int) -> Lined | None:
         return self._rows.get(seq)
 
     def rows(self, seqs: Sequence[int]) -> tuple[list[Candidate], list[int]]:
@@ -61,24 +61,31 @@ class Ahead:
         known = self._rows
         if not known:
             return [], list(seqs)
-        found = [known[seq] for seq in seqs if seq in known]
+        found: list[Candidate] = [known[seq] for seq in seqs if seq in known]
         return found, ([seq for seq in seqs if seq not in known] if len(found) < len(seqs) else [])
 
     def begin(self, line: Line) -> None:
         """It is empty."""
         self._fronts[line] = Front()
 
-    def join(self, line: Line, front: Front, task: FlowTask, row: Candidate | None) -> None:
-        """It comes to the line. None: more is to be known of it than an award asks of most."""
-        tasks = front.tasks
-        if tasks and task.turn < tasks[-1].turn:
+    def joined(self, line: Line, turn: int, *, is_short: bool) -> Front | None:
+        """A task comes to the line. Where to `keep` it, if it is known, too. Not `is_short`: more is to be known of it than an
+        award asks of most."""
+        front = self._fronts.get(line)
+        if front is None:
+            return None
+        if front.tasks and turn < front.tasks[-1].turn:
             self.drop(line)
-        elif row is None or not front.is_whole or len(self._rows) >= TASKS_MAX:
-            front.is_whole = False
-            self._drop_empty(line, front)
-        else:
-            tasks.append(task)
-            self._rows[task.seq] = row
+            return None
+        if is_short and front.is_whole and len(self._rows) < TASKS_MAX:
+            return front
+        front.is_whole = False
+        self._drop_empty(line, front)
+        return None
+
+    def keep(self, front: Front, task: Lined) -> None:
+        front.tasks.append(task)
+        self._rows[task.seq] = task
 
     def leave(self, line: Line, seq: int) -> None:
         """It is awarded."""

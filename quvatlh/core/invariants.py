@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from quvatlh.core.ahead import Front, Line
 from quvatlh.core.limits import INTEGER_MAX, LEDGER_ROWS_MAX, NO_LIMIT
 from quvatlh.core.lines import misplaced
 from quvatlh.core.market import flow_tasks
 from quvatlh.core.memory import Memory
-from quvatlh.core.rows import CANDIDATE_COLUMNS, TASK_SELECT, Candidate, task_row
+from quvatlh.core.rows import CANDIDATE_COLUMNS, TASK_SELECT, Lined, task_row
 from quvatlh.core.unit import Unit, settle
 
 _COUNTED: Final = """
@@ -185,11 +184,12 @@ def _is_front(memory: Memory, line: Line, front: Front) -> bool:
     """All that is known of its tasks is what would be read, in its order."""
     flow, queue, shape = line
     sql = f"{CANDIDATE_COLUMNS} FROM task WHERE ready > 0 AND queue = ? AND flow = ? AND shape = ? ORDER BY turn, seq"
-    stands = [Candidate(*row) for row in memory.db.execute(sql, (queue, flow, shape))]
-    known = [memory.ahead.row(task.seq) for task in front.tasks]
+    stands = memory.db.execute(sql, (queue, flow, shape)).fetchall()
+    known = list(front.tasks)
     tasks = flow_tasks(memory.db, line, limit=len(known), after=(-INTEGER_MAX - 1, 0), without=())
-    same = [replace(task, rank=0) for task in tasks] == [replace(task, rank=0) for task in front.tasks]
-    return same and known == stands[: len(known)] and (len(known) == len(stands) or not front.is_whole)
+    rows = [(*row, task.once, task.plain, task.turn) for row, task in zip(stands, tasks, strict=False)]
+    same = [Lined(*row) for row in rows] == known and all(memory.ahead.row(task.seq) is task for task in known)
+    return same and (len(known) == len(stands) or not front.is_whole)
 
 
 def _rows(db: sqlite3.Connection, query: str) -> Iterator[tuple[tuple[Any, ...], Any]]:

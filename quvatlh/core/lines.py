@@ -26,6 +26,7 @@ from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import json_list
 
 if TYPE_CHECKING:
+    from quvatlh.core.books import QueueState
     from quvatlh.core.rows import Candidate, TaskRow
     from quvatlh.core.turns import Tags
     from quvatlh.core.unit import Unit
@@ -74,7 +75,7 @@ class First(Struct, gc=False):
 def flow_of(settings: QueueSettings, key: str | None, group: str, name: str, lim: int | None) -> str | None:
     """What a job waits with; None: with nobody. Under a plug-in all are in the ready order, since it places each."""
     if settings.discipline == FAIR:
-        return flow_of_key(key)
+        return _KEY + (key or "")  # as flow_of_key; a call less for each that comes
     if settings.discipline not in BUILT_IN:
         return None
     if settings.limit_per_key is not None and key is not None:
@@ -155,7 +156,7 @@ class Lines:
             if flow[0] == _KEY:
                 self.ahead.begin(line)
             new = self._firsts[line] = First(seq, BEHIND, turn, turn, key, group, name, lim)
-            if self.may_start(line, new):
+            if self.may_start(self._unit.queue(queue), new, flow):
                 new.ready, new.rank = VISIBLE, self.rank(queue, turn, key)
                 self._visible[line] = seq
             return new.ready, new.rank
@@ -229,10 +230,14 @@ class Lines:
         self._named.clear()
         self._any_named = None
         self._read_firsts([line for line in lines if line not in self._firsts])
-        tags: dict[str, Tags | None] = {}
+        queues: dict[str, tuple[QueueState, Tags | None]] = {}
         for line, before in lines.items():
-            first, queue = self._firsts[line], line[1]
-            if first is None or not self.may_start(line, first):
+            first, (flow, queue, _) = self._firsts[line], line
+            if queue not in queues:
+                tags = self._unit.turns.of(flows(queue)) if self._is_fair(queue) else None
+                queues[queue] = (self._unit.queue(queue), tags)
+            state, tags = queues[queue]
+            if first is None or not self.may_start(state, first, flow):
                 if before is not None:
                     self._hide(line, before)
                 if first is not None:
@@ -240,9 +245,7 @@ class Lines:
                 continue
             if before is not None and first.seq != before:
                 self._hide(line, before)
-            if queue not in tags:
-                tags[queue] = self._unit.turns.of(flows(queue)) if self._is_fair(queue) else None
-            self._show(line, first, tags[queue])
+            self._show(line, first, tags)
         if len(self._shown) >= schema.TOGETHER_MIN:
             self._db.execute(_SHOW_MANY, (json_list(self._shown),))
         elif self._shown:
@@ -303,20 +306,19 @@ class Lines:
     def _first_of(self, front: Front) -> First | None:
         """Unless it is seen already: its rank is not known here."""
         task = front.tasks[0] if front.tasks else None
-        row = None if task is None else self.ahead.row(task.seq)
-        if task is None or row is None or row.ready == VISIBLE:
+        if task is None or task.ready == VISIBLE:
             return None
-        return First(task.seq, BEHIND, task.turn, task.turn, task.key, row.grp, row.name or row.id, row.lim)
+        return First(task.seq, BEHIND, task.turn, task.turn, task.key, task.grp, task.name or task.id, task.lim)
 
-    def may_start(self, line: Line, first: First) -> bool:
-        flow, queue, _ = line
-        settings = self._unit.queue(queue).settings
+    def may_start(self, state: QueueState, first: First, flow: str) -> bool:
+        """The first of a line of this flow."""
+        settings = state.settings
         if settings.limit == 1:
             return True
         if flow[0] == _KEY:
             if settings.limit_per_key is None or first.key is None:
                 return True
-            return self._unit.tally.get(tally.LIVE_KEY, queue, first.key) < settings.limit_per_key
+            return self._unit.tally.get(tally.LIVE_KEY, state.name, first.key) < settings.limit_per_key
         counted = self._unit.names.live(first.grp, first.name)
         smallest = min((lim for lim, n in counted.items() if n), default=limits.NO_LIMIT)
         return sum(counted.values()) < min(smallest, first.lim or limits.NO_LIMIT)
@@ -333,7 +335,7 @@ def misplaced(unit: Unit) -> list[str]:
         rows = unit.db.execute(f"{_FIRST.removesuffix(' LIMIT 1')}", line).fetchall()
         seen = [row[0] for row in rows if row[1] == VISIBLE]
         first = First(*rows[0])
-        if seen != ([first.seq] if unit.lines.may_start(line, first) else []):
+        if seen != ([first.seq] if unit.lines.may_start(unit.queue(queue), first, flow) else []):
             found.append(f"line {line}: {seen} seen of {[row[0] for row in rows[:5]]}")
     return found
 

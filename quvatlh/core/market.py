@@ -63,7 +63,7 @@ class PlainTask(NamedTuple):
     rank: int
     cost: int
     once: int
-    group: str
+    grp: str
     name: str | None
     plain: int
     """0: a line, a limit or a lease of its own has one, or it is a service."""

@@ -90,7 +90,7 @@ class FlowTask(Struct, gc=False):
     rank: int
     cost: int
     once: int
-    group: str
+    grp: str
     name: str | None
     plain: int
     """0: it is in no line, a limit or a lease of its own has a say, or it is a service."""
@@ -140,6 +140,19 @@ class Candidate(Struct, gc=False):
         if self.name is None and self.lim is None:
             return None
         return self.name or self.id
+
+
+class Lined(Candidate, gc=False):
+    """One that waits in a line, with what the market asks of it: a FlowTask as well."""
+
+    once: int
+    plain: int
+    turn: int
+
+    lined: ClassVar[int] = 1
+
+
+Flowing = FlowTask | Lined
 
 
 class Ending(Struct, gc=False):

@@ -100,11 +100,11 @@ class Tally:
 
     def know(self, scope: str, a: str, several: Collection[str]) -> None:
         """Read what will be asked for, at once."""
-        missing = [
-            b for b in several if (scope, a, b) not in self._before and "\0" not in b
-        ]  # JSON ends there for SQLite
+        known = self._before
+        missing = [b for b in several if (scope, a, b) not in known]
         if len(missing) < _TOGETHER_MIN:
             return
+        missing = [b for b in missing if "\0" not in b]  # JSON ends there for SQLite
         sql = "SELECT b, n FROM tally WHERE scope = ? AND a = ? AND b IN (SELECT value FROM json_each(?))"
         found = self._db.execute(sql, (scope, a, msgspec.json.encode(missing).decode())).fetchall()
         self._before.update(((scope, a, b), 0) for b in missing)

@@ -7,8 +7,8 @@ same, nobody has to send them, and a new master goes on where the old one stoppe
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from quvatlh.core.disciplines.sfq import TAG_MAX, span
 from quvatlh.core.rows import json_list
@@ -26,6 +26,18 @@ def of_class(name: str) -> str:
 def lent_by(scope: str) -> str:
     """The scope of classes that may have the same: what they are assured, or what one class lends."""
     return f"lent/{scope}"
+
+
+class Run(NamedTuple):
+    """What a row of starts did to tags."""
+
+    weights: Mapping[str, int]
+    """Of flows whose weight is not 1, as they were then."""
+    virtual: int
+    before: Mapping[str, int]
+    """The finish tags of all flows that had a say."""
+    virtual_after: int
+    after: Mapping[str, int]
 
 
 class Tags:
@@ -90,6 +102,19 @@ class Tags:
         self.virtual = after + (times - 2) * each
         self._finish[flow] = after + (times - 1) * each
 
+    def repeat(self, run: Run, weights: Mapping[str, int]) -> bool:
+        """As those starts would move them, if all stands as it stood then."""
+        if self.virtual != run.virtual or weights != run.weights:
+            return False
+        self.know(run.before)
+        if any(self.finish(flow) != tag for flow, tag in run.before.items()):
+            return False
+        self.virtual = run.virtual_after
+        self._finish.update(run.after)
+        self.moved = True
+        self.served.update(run.after)
+        return True
+
     def refund(self, flow: str, cost: int, weight: int) -> None:
         """What it started was given back. A tag that virtual time has passed is none, and stays none: it may have been swept."""
         tag = self.finish(flow)
@@ -99,14 +124,14 @@ class Tags:
 
     def know(self, flows: Collection[str]) -> None:
         """Read what will be asked for, at once."""
-        missing = [
-            flow for flow in flows if flow not in self._finish and "\0" not in flow
-        ]  # JSON ends there for SQLite
+        known = self._finish
+        missing = [flow for flow in flows if flow not in known]
         if self._known is not None:
             self._known.know(missing)
             return
         if len(missing) < _TOGETHER_MIN:
             return
+        missing = [flow for flow in missing if "\0" not in flow]  # JSON ends there for SQLite
         sql = "SELECT flow, finish FROM turn WHERE scope = ? AND flow IN (SELECT value FROM json_each(?))"
         found = self._db.execute(sql, (self._scope, json_list(missing))).fetchall()
         self._finish.update(dict.fromkeys(missing, 0))

@@ -36,8 +36,9 @@ from quvatlh.service.root import Root
 from quvatlh.service.shapes import Shapes
 from quvatlh.service.state import State
 
-AWARDS_MAX: Final = 400
-"""In one entry: applied and told in some milliseconds, and the first reach their workers while the next are decided."""
+AWARDS_MAX: Final = 800
+"""In one entry: applied and told in some 10 ms, and the first reach their workers while the next are decided. The more there are,
+the less the keys of a fair queue cost each of them: a key has its tag, its counter and its first written once an entry."""
 PROPOSALS_MAX: Final = 2
 """Award entries under way at once; more would only queue before the log."""
 PROPOSE_S: Final = 2.0

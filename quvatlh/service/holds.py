@@ -17,8 +17,8 @@ from quvatlh.core.lines import flows
 from quvatlh.core.market import PlainTask
 from quvatlh.core.memory import Memory
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import FlowTask, Queued
-from quvatlh.core.turns import QUEUES, Turns, lent_by, of_class
+from quvatlh.core.rows import Flowing, Queued
+from quvatlh.core.turns import QUEUES, Run, Tags, Turns, lent_by, of_class
 
 _UNLIMITED: Final = frozenset({limits.NO_LIMIT})
 
@@ -37,7 +37,7 @@ class Lot(NamedTuple):
 
     @classmethod
     def of(cls, queue: str, worker: str, slots: int, tasks: dict[int, PlainTask]) -> Lot:
-        names = Counter([(task.group, task.name) for task in tasks.values() if task.name is not None])
+        names = Counter([(task.grp, task.name) for task in tasks.values() if task.name is not None])
         return cls(queue, worker, slots, tasks, names)
 
     def only(self, known: Container[int]) -> Lot:
@@ -51,7 +51,7 @@ class FlowLot(NamedTuple):
     queue: str
     slots: int
     """Of each."""
-    tasks: dict[int, FlowTask]
+    tasks: dict[int, Flowing]
     """By seq, in the order of their awards."""
     whose: Mapping[int, str]
     """Seq -> worker."""
@@ -59,27 +59,25 @@ class FlowLot(NamedTuple):
     keys: Mapping[str, int]
     names: Mapping[tuple[str, str], int]
     """How many of them each worker, key, and group and name has."""
-    rows: Sequence[tuple[str | None, int, int]]
-    """Key, cost, and how many of them follow each other."""
+    run: Run | None
+    """What they did to tags; None: only a part of what was looked at was given out."""
 
     @classmethod
-    def of(cls, queue: str, slots: int, tasks: dict[int, FlowTask], whose: Mapping[int, str]) -> FlowLot:
+    def of(
+        cls, queue: str, slots: int, tasks: dict[int, Flowing], whose: Mapping[int, str], run: Run | None
+    ) -> FlowLot:
         several = tasks.values()
         workers = Counter([whose[seq] for seq in tasks])
-        names = Counter([(task.group, task.name) for task in several if task.name is not None])
-        rows = _in_rows(several)
-        keys: Counter[str] = Counter()
-        for key, _, count in rows:
-            if key is not None:
-                keys[key] += count
-        return cls(queue, slots, tasks, whose, workers, keys, names, rows)
+        keys = Counter([task.key for task in several if task.key is not None])
+        names = Counter([(task.grp, task.name) for task in several if task.name is not None])
+        return cls(queue, slots, tasks, whose, workers, keys, names, run)
 
     def only(self, known: Container[int]) -> FlowLot:
         kept = {seq: task for seq, task in self.tasks.items() if seq in known}
-        return FlowLot.of(self.queue, self.slots, kept, self.whose)
+        return FlowLot.of(self.queue, self.slots, kept, self.whose, None)
 
 
-def _in_rows(tasks: Iterable[FlowTask]) -> list[tuple[str | None, int, int]]:
+def _in_rows(tasks: Iterable[Flowing]) -> list[tuple[str | None, int, int]]:
     """Key, cost, and how many of them follow each other."""
     rows: list[tuple[str | None, int, int]] = []
     key, cost, count = None, 0, 0
@@ -192,14 +190,16 @@ class Holds:
         for (group, name), n in lot.names.items():
             self._names.add(group, name, None, n)
         if settings.discipline == FAIR:
-            tags, weights = self.turns.of(flows(queue)), settings.key_weights
-            tags.know({key or "" for key, _, _ in lot.rows})
-            for whose, cost, times in lot.rows:
-                flow = whose or ""
-                if times == 1:
-                    tags.serve(flow, cost, weights.get(flow, 1))
-                else:
-                    tags.serve_in_row(flow, cost, weights.get(flow, 1), times)
+            self._run(self.turns.of(flows(queue)), settings.key_weights, lot)
+
+    def _run(self, tags: Tags, weights: Mapping[str, int], lot: FlowLot) -> None:
+        if lot.run is not None and tags.repeat(lot.run, weights):
+            return
+        several = lot.tasks.values()
+        tags.know({task.key or "" for task in several})
+        for key, cost, times in _in_rows(several):
+            flow = key or ""
+            tags.serve_in_row(flow, cost, weights.get(flow, 1), times)
 
     def live(self, scope: str, queue: str, b: str) -> int:
         """Live actions by one of the counters, with what will be."""
@@ -210,7 +210,7 @@ class Holds:
             found = self._live[scope, queue, b] = row[0] if row else 0
         return found
 
-    def know(self, queue: str, settings: QueueSettings, rows: Sequence[Queued | FlowTask]) -> None:
+    def know(self, queue: str, settings: QueueSettings, rows: Sequence[Queued | Flowing]) -> None:
         """Read what will be asked of these at once."""
         if settings.discipline == FAIR:
             self.turns.know(flows(queue), {row.key or "" for row in rows})

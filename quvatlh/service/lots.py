@@ -14,7 +14,8 @@ from quvatlh.core import commands as c
 from quvatlh.core import market, tally
 from quvatlh.core.market import PlainTask
 from quvatlh.core.model import QueueSettings
-from quvatlh.core.rows import FlowTask
+from quvatlh.core.rows import Flowing
+from quvatlh.core.turns import Run
 from quvatlh.service.bids import CHOICES, Bid, Choice, soonest
 from quvatlh.service.flowlots import Walk
 from quvatlh.service.holds import FlowLot, Holds, Lot
@@ -89,7 +90,7 @@ class Lots:
         limit = self._limit(plain, most, unwanted, run_ms)
         if limit <= 0:
             return None
-        lots = [lot for lot in self.under_way() if isinstance(lot, FlowLot) and lot.queue == plain.queue]
+        lots = [lot for lot in self._lots if isinstance(lot, FlowLot) and lot.queue == plain.queue]
         walk = Walk(self._state.memory, (plain.queue, plain.shape, settings), holds, unwanted, lots)
         tasks = walk.next(limit)
         if not tasks:
@@ -97,7 +98,8 @@ class Lots:
         winners = self._to_one(plain, tasks) if len(plain.bids) == 1 else self._to_some(plain, tasks, run_ms)
         awards = _awards(tasks, winners)
         if winners:
-            self._noted_flows(plain, tasks, winners)
+            run = walk.run() if len(winners) == len(tasks) else None
+            self._noted_flows(plain, tasks, winners, run)
         return Given(awards, (), (0, 0), is_all=True, again=walk.is_odd and len(winners) == len(tasks))
 
     def _limit(self, plain: Plain, most: int, unwanted: AbstractSet[int], run_ms: float | None) -> int:
@@ -109,7 +111,7 @@ class Lots:
             return 0
         return min(most, sum(_room(bid, plain.slots, run_ms) for bid in bids))
 
-    def _to_one(self, plain: Plain, tasks: Sequence[PlainTask | FlowTask]) -> list[Bid]:
+    def _to_one(self, plain: Plain, tasks: Sequence[PlainTask | Flowing]) -> list[Bid]:
         """As far as it may have them: its free slots, and what is claimed ahead, but for what must not wait for a slot."""
         (bid,) = plain.bids
         free = bid.room(plain.slots)
@@ -118,7 +120,7 @@ class Lots:
         bid.take(plain.slots, count)
         return [bid] * count
 
-    def _to_some(self, plain: Plain, tasks: Sequence[PlainTask | FlowTask], run_ms: float | None) -> list[Bid]:
+    def _to_some(self, plain: Plain, tasks: Sequence[PlainTask | Flowing], run_ms: float | None) -> list[Bid]:
         winners: list[Bid] = []
         slots = plain.slots
         for task in tasks:
@@ -143,15 +145,15 @@ class Lots:
         self._lots += lots
         return lots
 
-    def _noted_flows(self, plain: Plain, tasks: Sequence[FlowTask], winners: Sequence[Bid]) -> None:
+    def _noted_flows(self, plain: Plain, tasks: Sequence[Flowing], winners: Sequence[Bid], run: Run | None) -> None:
         given = {task.seq: task for task in tasks[: len(winners)]}
         whose = dict(zip(given, [bid.name for bid in winners], strict=True))
         shares = {bid.name: [(bid.name, plain.slots)] for bid in plain.bids}  # nobody changes them
         self._under_way.update(zip(given, [shares[name] for name in whose.values()], strict=True))
-        self._lots.append(FlowLot.of(plain.queue, plain.slots, given, whose))
+        self._lots.append(FlowLot.of(plain.queue, plain.slots, given, whose, run))
 
 
-def _awards(tasks: Sequence[PlainTask | FlowTask], winners: Sequence[Bid]) -> list[c.Award]:
+def _awards(tasks: Sequence[PlainTask | Flowing], winners: Sequence[Bid]) -> list[c.Award]:
     return [c.Award(task.seq, bid.name, bid.session, bid.lease_ms) for task, bid in zip(tasks, winners, strict=False)]
 
 
@@ -163,11 +165,11 @@ def _plain(tasks: Sequence[PlainTask], holds: Holds) -> Sequence[PlainTask]:
     """Those before the first that is not: one whose name may be full is none."""
     free: set[tuple[str, str | None]] = set()
     for place, task in enumerate(tasks):
-        named = (task.group, task.name)
+        named = (task.grp, task.name)
         if not task.plain:
             return tasks[:place]
         if task.name is not None and named not in free:
-            if not holds.name_is_free(task.group, task.name):
+            if not holds.name_is_free(task.grp, task.name):
                 return tasks[:place]
             free.add(named)
     return tasks

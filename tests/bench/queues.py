@@ -271,7 +271,8 @@ def held(rows: report.Rows, rounds: int) -> None:
 
 
 async def whole(rows: report.Rows, rounds: int, directory: Path, words: str, task: dict[str, Any], count: int) -> None:
-    settings = {**LIMITED, "rate": "1000000/s"}
+    kept = {"keep": {"age": "1d", "count": 10**7}}  # the load counts them
+    settings = {**LIMITED, **kept, "rate": "1000000/s"}
     del settings["key_weights"]
     kinds = {"one key": 1, "100 keys in turns": 100}
     rates: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -281,6 +282,7 @@ async def whole(rows: report.Rows, rounds: int, directory: Path, words: str, tas
         node = nodes.nodes[0]
         assert isinstance(node, Daemon)
         for keys in kinds.values():
+            await _put(node.place.client, f"/v1/queues/plain-{keys}", kept)
             await _put(node.place.client, f"/v1/queues/limited-{keys}", settings)
         for turn in range(rounds + 1):
             for kind, keys in kinds.items():

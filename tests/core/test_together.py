@@ -15,7 +15,7 @@ from quvatlh.core.events import Event
 from quvatlh.core.model import Notify, Rate, Retry, TaskSpec, Unique
 from quvatlh.core.results import Outcome
 from quvatlh.core.tables_digest import tables_digest
-from quvatlh.core.turns import Turns
+from quvatlh.core.turns import Run, Turns
 from tests.core.table import WORK, Table
 
 SEEDS = range(4)
@@ -111,6 +111,36 @@ def test_turns_in_a_row_are_those_one_by_one(two: tuple[Table, Table]) -> None:
         for _ in range(times):
             single.serve("scope", flow, cost, weight)
         assert row.ahead("scope") == single.ahead("scope")
+
+
+def test_a_run_is_repeated_where_all_stands_as_it_stood_then(two: tuple[Table, Table]) -> None:
+    first, again = Turns(two[0].db).of("scope"), Turns(two[1].db).of("scope")
+    weights = {"b": 2}
+    for tags in (first, again):
+        tags.serve("a", 5, 1)
+        tags.serve("idle", 1, 1)
+    before, virtual = {flow: first.finish(flow) for flow in ("a", "b")}, first.virtual
+    for flow, cost in (("b", 1), ("a", 2), ("b", 3)):
+        first.serve(flow, cost, weights.get(flow, 1))
+    run = Run(weights, virtual, before, first.virtual, {flow: first.finish(flow) for flow in before})
+
+    assert again.repeat(run, dict(weights))
+    assert (again.virtual, again.ahead(), sorted(again.served)) == (first.virtual, first.ahead(), ["a", "b", "idle"])
+
+
+@pytest.mark.parametrize("moved", ["virtual", "flow", "weights"])
+def test_a_run_is_not_repeated_where_anything_has_moved(two: tuple[Table, Table], moved: str) -> None:
+    tags = Turns(two[0].db).of("scope")
+    tags.serve("a", 5, 1)
+    tags.serve("b", 1, 1)
+    run = Run({}, tags.virtual, {"a": tags.finish("a"), "c": 0}, tags.virtual + 1, {"a": tags.finish("a") + 1, "c": 9})
+    if moved == "virtual":
+        tags.virtual += 1
+    elif moved == "flow":
+        tags.refund("a", 1, 1)
+    stood = (tags.virtual, tags.ahead())
+    assert not tags.repeat(run, {"c": 2} if moved == "weights" else {})
+    assert (tags.virtual, tags.ahead()) == stood
 
 
 def test_an_action_that_goes_the_short_way_says_which_attempt_it_is(two: tuple[Table, Table]) -> None:

@@ -27,6 +27,7 @@ KEYS = (None, "a", "b", "c", "d", "e", "e\0f")
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held back is not given up, however slow the machine is."""
     monkeypatch.setattr(auction, "PROPOSE_S", PATIENCE_S)
+    monkeypatch.setattr(auction, "AWARDS_MAX", MANY // 2)
 
 
 def some(random: Random, odd_share: float = 0.0, count: int = COUNT) -> list[dict[str, Any]]:

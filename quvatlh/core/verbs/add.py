@@ -15,7 +15,7 @@ from quvatlh.core.lines import BEHIND, VISIBLE, flow_of
 from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Added
-from quvatlh.core.rows import Candidate, FlowTask, json_list, json_text
+from quvatlh.core.rows import Lined, json_list, json_text
 from quvatlh.core.tally import IN_LINE
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs.award import award
@@ -119,16 +119,13 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
         if not later:
             line, named = (flow, spec.queue, shape), (spec.group, spec.name or task.id, spec.limit)
             ready, rank = unit.lines.join(line, (seq, turn), spec.key, named)
-            front = unit.memory.ahead.of(line)
+            ahead = unit.memory.ahead
+            front = ahead.joined(line, turn, is_short=short)
             if front is not None:
-                known = FlowTask(
-                    seq, turn, spec.cost, once, spec.group, spec.name, int(short and spec.limit is None), 1, spec.key, turn
-                )  # fmt: skip
-                row = None if not short else Candidate(
+                ahead.keep(front, Lined(
                     seq, task.id, spec.queue, spec.group, spec.name, spec.key, spec.limit, shape, spec.slots, spec.cost, 0,
-                    ready, 0, flow, now, None, kept_text, 1,
-                )  # fmt: skip
-                unit.memory.ahead.join(line, front, known, row)
+                    ready, 0, flow, now, None, kept_text, 1, once, int(spec.limit is None), turn,
+                ))  # fmt: skip
         if short:
             unit.new_lined_tasks.append(
                 (seq, task.id, chosen, once, spec.group, spec.name or "", spec.queue, spec.priority, spec.key or "",

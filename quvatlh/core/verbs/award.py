@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from quvatlh.core import limits, schema, tally
+from quvatlh.core.ahead import Line
 from quvatlh.core.books import QueueState
 from quvatlh.core.commands import Award, Awards
 from quvatlh.core.disciplines import FAIR
@@ -43,10 +44,10 @@ def award(unit: Unit, command: Awards) -> Awarded:
             refused[position] = "not_found"
             tokens.append(0)
             continue
-        queue = batch.queue(awarded.queue)
-        why = batch.refusal(queue, awarded, each)
+        alike = batch.alike(awarded, each.worker)
+        why = batch.refusal(alike, awarded, each)
         if why is None:
-            tokens.append(batch.take(queue, awarded, each))
+            tokens.append(batch.take(alike, awarded, each))
         else:
             refused[position] = why
             tokens.append(0)
@@ -79,7 +80,7 @@ def _is_plain(unit: Unit, task: Candidate) -> bool:
 class _Known:
     """Of a queue, as long as a batch lasts."""
 
-    __slots__ = ("has_room", "is_free", "is_lent", "lease_ms", "live", "starts", "state", "tags", "weights")
+    __slots__ = ("is_free", "is_lent", "lease_ms", "live", "rooms", "starts", "state", "tags", "weights")
 
     def __init__(self, state: QueueState, tags: Tags | None) -> None:
         settings = state.settings
@@ -97,8 +98,8 @@ class _Known:
         self.weights = settings.key_weights
         self.live: dict[tuple[str, str], int] = {}
         """By scope of the tally and worker or key: those of its counters that were asked for, as they are now."""
-        self.has_room: dict[tuple[str, str | None], bool] = {}
-        """By worker and key: whether the whole batch could go there, and no limit of live actions need be asked again."""
+        self.rooms: dict[str, bool] = {}
+        """By worker: whether the whole batch could go there, as far as keys have no say."""
         self.starts: int | None = None
         """So many more its rate lets start in this entry; None: not asked yet."""
 
@@ -114,8 +115,26 @@ class _Counted(NamedTuple):
     lim: int | None
 
 
-_Alike = tuple[str, int, str | None, bool, str, str | None]
-"""Awards that count for the same: queue, shape, flow, whether they stood in the ready order, worker, key."""
+class _Alike:
+    """Awards that are held up by the same and count for the same, as long as a batch lasts."""
+
+    __slots__ = ("claimed", "has_room", "key", "line", "queue", "session", "shape", "takes", "visible", "worker")
+
+    def __init__(self, queue: _Known, task: Task, worker: tuple[str, str | None, bool]) -> None:
+        """`worker`: its name, its session, and whether it takes work."""
+        self.queue = queue
+        self.shape = task.shape
+        self.line: Line | None = None if task.flow is None else (task.flow, task.queue, task.shape)
+        self.key = task.key
+        self.worker, self.session, self.takes = worker
+        self.has_room: bool | None = None
+        """The whole batch could go there, and no limit of live actions need be asked again; None: not asked yet."""
+        self.claimed = 0
+        """So many go the short way, and are not counted yet."""
+        self.visible = 0
+        """Of them, those that stood in the ready order."""
+
+
 _Together = tuple[int, str, str, int]
 """Awards that are written by one statement: how far it is from the task's number to the token, which is the same over long
 stretches, as tasks come in order; worker, session, lease in ms."""
@@ -127,8 +146,12 @@ class _Batch:
     def __init__(self, unit: Unit, size: int) -> None:
         self._unit = unit
         self._size = size
-        self._sessions: dict[str, tuple[str | None, bool]] = {}
+        self._sessions: dict[str, tuple[str, str | None, bool]] = {}
         self._queues: dict[str, _Known] = {}
+        self._kinds: dict[tuple[str, int, str | None, str | None, str], _Alike] = {}
+        """By queue, shape, flow and key of the task, and worker."""
+        self._uncounted: list[_Alike] = []
+        """Those of which some are claimed."""
         self._unlimited: set[tuple[str, str]] = set()
         """Names of which no live action has a limit."""
         self._token = unit.last("token")
@@ -136,65 +159,74 @@ class _Batch:
         self._short: defaultdict[_Together, list[int]] = defaultdict(list)
         self._unnamed: set[tuple[str, str]] = set()
         """Of those that are not written: group and id of the ones that are not counted by name."""
-        self._alike: dict[_Alike, int] = {}
-        """How many are claimed now, and not counted."""
         self._sums = Sums(unit, 1)
         self._turn: tuple[_Known | None, int] = (None, 0)
         """Queue and cost of the last awards, whose turns have not been counted."""
         self._turns = 0
 
-    def refusal(self, queue: _Known, task: Task, each: Award) -> str | None:
+    def alike(self, task: Task, worker: str) -> _Alike:
+        its = (task.queue, task.shape, task.flow, task.key, worker)
+        found = self._kinds.get(its)
+        if found is None:
+            known = self._sessions.get(worker) or self._session(worker)
+            found = self._kinds[its] = _Alike(self._queues.get(task.queue) or self._queue(task.queue), task, known)
+        return found
+
+    def refusal(self, alike: _Alike, task: Task, each: Award) -> str | None:
         """Why not, in a word that explain knows; None: it may start."""
-        unit = self._unit
         if not task.ready or (task.live and not task.service):
             return "state"
-        if task.expiry is not None and task.expiry <= unit.now:
+        if task.expiry is not None and task.expiry <= self._unit.now:
             return "expired"
-        session, takes = self._sessions.get(each.worker) or self._session(each.worker)
-        if session != each.session or not takes:
-            return "worker" if session == each.session else "session"
-        has_room = queue.is_free or (queue.starts and queue.has_room.get((each.worker, task.key)))
-        why = None if has_room else self._queue_refusal(queue, task, each.worker)
+        if alike.session != each.session or not alike.takes:
+            return "worker" if alike.session == each.session else "session"
+        queue = alike.queue
+        why = None if queue.is_free or (queue.starts and alike.has_room) else self._queue_refusal(alike)
         return why or self._holder_refusal(task) or (self._lender(queue.state, task) if queue.is_lent else None)
 
-    def queue(self, name: str) -> _Known:
-        known = self._queues.get(name)
-        if known is None:
-            state = self._unit.queue(name)
-            tags = self._unit.turns.of(flows(name)) if state.settings.discipline == FAIR else None
-            known = self._queues[name] = _Known(state, tags)
+    def _queue(self, name: str) -> _Known:
+        state = self._unit.queue(name)
+        tags = self._unit.turns.of(flows(name)) if state.settings.discipline == FAIR else None
+        known = self._queues[name] = _Known(state, tags)
         return known
 
-    def _queue_refusal(self, queue: _Known, task: Task, worker: str) -> str | None:
+    def _queue_refusal(self, alike: _Alike) -> str | None:
         """Asked where `has_room` does not say that all is well."""
+        queue = alike.queue
         if queue.state.settings.paused:
             return "paused"
-        has_room = queue.has_room.get((worker, task.key))
-        if has_room is None:
-            has_room = queue.has_room[worker, task.key] = self._has_room(queue, worker, task.key)
-        why = None if has_room else self._full(queue, task, worker)
+        if alike.has_room is None:
+            alike.has_room = self._has_room(alike)
+        why = None if alike.has_room else self._full(alike)
         if why is None and queue.starts is None:
             queue.starts = queue.state.starts(self._unit.now)
         return why or (None if queue.starts else "rate")
 
-    def _has_room(self, queue: _Known, worker: str, key: str | None) -> bool:
+    def _has_room(self, alike: _Alike) -> bool:
         """For as many as the batch has, and so for those of it that are not counted yet."""
+        queue, worker = alike.queue, alike.worker
         settings, name, get = queue.state.settings, queue.state.name, self._unit.tally.get
-        rules = [(settings.limit, tally.LIVE, ""), (settings.limit_per_worker, tally.LIVE_WORKER, worker)]
-        if key is not None:
-            rules.append((settings.limit_per_key, tally.LIVE_KEY, key))
-        return all(most is None or get(scope, name, b) + self._size <= most for most, scope, b in rules)
+        found = queue.rooms.get(worker)
+        if found is None:
+            rules = ((settings.limit, tally.LIVE, ""), (settings.limit_per_worker, tally.LIVE_WORKER, worker))
+            found = all(most is None or get(scope, name, b) + self._size <= most for most, scope, b in rules)
+            queue.rooms[worker] = found
+        most = settings.limit_per_key
+        if not found or most is None or alike.key is None:
+            return found
+        return get(tally.LIVE_KEY, name, alike.key) + self._size <= most
 
-    def _full(self, queue: _Known, task: Task, worker: str) -> str | None:
+    def _full(self, alike: _Alike) -> str | None:
         """Which of the limits of live actions is reached."""
-        settings, live = queue.state.settings, self._live
+        queue, live = alike.queue, self._live
+        settings = queue.state.settings
         if settings.limit is not None and live(queue, tally.LIVE, "") >= settings.limit:
             return "queue_limit"
         most = settings.limit_per_worker
-        if most is not None and live(queue, tally.LIVE_WORKER, worker) >= most:
+        if most is not None and live(queue, tally.LIVE_WORKER, alike.worker) >= most:
             return "worker_limit"
         most = settings.limit_per_key
-        if most is not None and task.key is not None and live(queue, tally.LIVE_KEY, task.key) >= most:
+        if most is not None and alike.key is not None and live(queue, tally.LIVE_KEY, alike.key) >= most:
             return "key_limit"
         return None
 
@@ -219,11 +251,12 @@ class _Batch:
             return "limit"
         return None if task.unique_while != "active" or self._key_is_free(task) else "unique"
 
-    def _session(self, worker: str) -> tuple[str | None, bool]:
-        """The worker's session, and whether it takes work."""
+    def _session(self, worker: str) -> tuple[str, str | None, bool]:
+        """The worker, its session, and whether it takes work."""
         sql = "SELECT session, state, draining FROM worker WHERE name = ?"
         row = self._unit.db.execute(sql, (worker,)).fetchone()
-        found = self._sessions[worker] = (row[0], row[1] == "up" and not row[2]) if row else (None, False)
+        found = (worker, row[0], row[1] == "up" and not row[2]) if row else (worker, None, False)
+        self._sessions[worker] = found
         return found
 
     def _name_allows(self, task: Task) -> bool:
@@ -239,10 +272,10 @@ class _Batch:
             self._unlimited.add((task.grp, name))
             return True
         if name != task.id or task.counted_name is not None:
-            live += self._uncounted(task.grp, name)
+            live += self._by_id_alone(task.grp, name)
         return live + 1 <= smallest
 
-    def _uncounted(self, group: str, name: str) -> int:
+    def _by_id_alone(self, group: str, name: str) -> int:
         """Live actions of a task that has this name by its id alone (tally.NameTally)."""
         sql = "SELECT token FROM task WHERE id = ? AND grp = ? AND live > 0"
         row = self._unit.db.execute(sql, (name, group)).fetchone()
@@ -256,16 +289,18 @@ class _Batch:
         holder = self._unit.unique_holder(task.grp, task.unique_key or "")
         return holder is None or holder[0] == task.seq
 
-    def take(self, queue: _Known, task: Task, each: Award) -> int:
-        unit = self._unit
+    def take(self, alike: _Alike, task: Task, each: Award) -> int:
+        unit, queue = self._unit, alike.queue
         self._token = token = self._token + 1
         lease_ms = each.lease_ms or task.lease_ms or queue.lease_ms
         if isinstance(task, Candidate):
-            since = task.since
-            self._claim(task, token, each, lease_ms)
+            state, since = "claimed", task.since
+            self._claim(alike, task)
+            self._short[token - task.seq, each.worker, each.session, lease_ms].append(task.seq)
         else:
             since = task.created_at if task.at is None else task.at
             self._claim_long(task, token, each, lease_ms)
+            state = task.state
         if queue.live:
             for counter in ((tally.LIVE, ""), (tally.LIVE_WORKER, each.worker), (tally.LIVE_KEY, task.key or "")):
                 if counter in queue.live:
@@ -274,7 +309,6 @@ class _Batch:
         more = {"attempt": task.attempts, "lease_ms": lease_ms}
         if task.attempts == 1:
             more["waited_ms"] = unit.now - since
-        state = "claimed" if isinstance(task, Candidate) else task.state
         unit.events.append(
             Event(
                 unit.numbers(1), "task.claimed", task.id, state, task.seq, task.queue, task.shape, each.worker, token,
@@ -283,25 +317,24 @@ class _Batch:
         )  # fmt: skip
         return token
 
-    def _claim(self, task: Candidate, token: int, each: Award, lease_ms: int) -> None:
+    def _claim(self, alike: _Alike, task: Candidate) -> None:
         """The short way: written together."""
-        name, visible, alike = task.counted_name, task.ready == VISIBLE, self._alike
-        its = (task.queue, task.shape, task.flow, visible, each.worker, task.key)
-        counted = alike.get(its, 0)
-        if task.flow is not None:
-            line = (task.flow, task.queue, task.shape)
+        line, visible = alike.line, task.ready == VISIBLE
+        if line is not None:
             self._unit.memory.ahead.leave(line, task.seq)
-            if not counted:  # once of a line: one of it is visible, and who else leaves it changes nothing more
+            if visible or alike.claimed == alike.visible:  # who else leaves from behind changes nothing more
                 self._unit.lines.leave(line, task.seq, visible=visible)
-        alike[its] = counted + 1
-        self._short[token - task.seq, each.worker, each.session, lease_ms].append(task.seq)
+        if not alike.claimed:
+            self._uncounted.append(alike)
+        alike.claimed += 1
+        alike.visible += visible
+        name = task.counted_name
         if name is None:
             self._unnamed.add((task.grp, task.id))
-        elif task.lim is not None:
-            self._unlimited.discard((task.grp, name))
-        if name is not None:
+        else:
             self._sums.names[task.grp, name, task.lim] += 1
         if task.lim is not None:
+            self._unlimited.discard((task.grp, task.name or task.id))
             self._unit.lines.count(task, -1)
             self._count()  # namesakes by their id alone are looked for only while something is counted by name
         task.ready, task.live = 0, 1
@@ -331,15 +364,17 @@ class _Batch:
     def _count(self) -> None:
         """The short ones."""
         add, sums = self._unit.tally.add, self._sums
-        for (queue, shape, _, visible, worker, key), n in self._alike.items():
+        for each in self._uncounted:
+            n, queue = each.claimed, each.queue.state.name
             add(tally.STATE, queue, "pending", -n)
             add(tally.STATE, queue, "claimed", n)
-            if visible:
-                add(tally.READY, queue, shape, -n)
-            sums.workers[queue, worker] += n
-            if key is not None:
-                sums.keys[queue][key] += n
-        self._alike.clear()
+            if each.visible:
+                add(tally.READY, queue, each.shape, -each.visible)
+            sums.workers[queue, each.worker] += n
+            if each.key is not None:
+                sums.keys[queue][each.key] += n
+            each.claimed = each.visible = 0
+        self._uncounted.clear()
         sums.write()
 
     def _charge(self, known: _Known, task: Task) -> None:
