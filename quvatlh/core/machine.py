@@ -41,7 +41,12 @@ class Rules(Protocol):
         ...
 
     def apply(self, db: sqlite3.Connection, entry: LogEntry) -> Sequence[object]:
-        """Inside a transaction; one result an item, the same on every node."""
+        """Inside a transaction; one result an item, the same on every node. The rows of tasks and of live actions stand then;
+        what is kept of them beside may be left to `settle`."""
+        ...
+
+    def settle(self) -> None:
+        """Write what the last entry has left to be written, if that was not done yet."""
         ...
 
 
@@ -65,6 +70,9 @@ class Positions:
 
     def apply(self, db: sqlite3.Connection, entry: LogEntry) -> Sequence[object]:  # noqa: ARG002 - as the protocol
         return range(len(entry.items))
+
+    def settle(self) -> None:
+        """Nothing is ever left."""
 
 
 class OutOfOrder(Exception):
@@ -101,7 +109,13 @@ class Machine:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """For reads on the loop's thread, between transactions."""
+        """For reads on the loop's thread, between entries."""
+        self._rules.settle()
+        return self._file.db
+
+    @property
+    def rows(self) -> sqlite3.Connection:
+        """The same for who reads rows of tasks and live actions alone, and cannot wait for what is kept beside them."""
         return self._file.db
 
     def begin(self) -> None:
@@ -112,12 +126,14 @@ class Machine:
         if entry.index <= self._meta.applied_index:
             return ()
         self._check_follows(entry)
+        self._rules.settle()
         results = self._rules.apply(self._file.db, entry)
         digest = _rolled(self._meta.digest, entry)
         self._meta = Meta(entry.index, entry.term, entry.time_ms, digest)
         return results
 
     def commit(self) -> None:
+        self._rules.settle()
         self._file.commit(self._meta)
 
     def checkpoint(self) -> int:

@@ -7,7 +7,8 @@ bug or a broken disk, and carries the story of the item it happened on.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from quvatlh.core import schema
@@ -47,6 +48,8 @@ class TableRules:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._memory: Memory | None = None
+        self._left: Callable[[], None] | None = None
+        """What the last entry has not written yet."""
 
     def migrate(self, db: sqlite3.Connection) -> None:
         schema.migrate(db)
@@ -64,10 +67,27 @@ class TableRules:
         unit = Unit(memory, entry.index, entry.time_ms)
         requests = Requests(unit)
         outcomes = [self._outcome(unit, requests, position, item) for position, item in enumerate(entry.items)]
-        requests.flush()
-        unit.flush()
-        memory.trim()
+
+        def books() -> None:
+            requests.flush()
+            unit.flush()
+            memory.trim()
+
+        unit.flush_tasks()
+        self._left = books
         return outcomes
+
+    def settle(self) -> None:
+        """Counters, orders and answers, which nobody needs who starts an action. What fails here fails again: a half is not
+        to be committed, whoever it was that asked first."""
+        left, self._left = self._left, None
+        if left is None:
+            return
+        try:
+            left()
+        except BaseException as error:
+            self._left = partial(_raise, error)
+            raise
 
     def _outcome(self, unit: Unit, requests: Requests, position: int, data: bytes) -> Outcome:
         item = self._codec.decode_item(data)
@@ -91,6 +111,10 @@ class TableRules:
         if item.request is not None and not _is_nothing(result):
             requests.remember(item.request, self._codec.encode_answer(result))
         return Outcome(result, unit.take_events())
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _is_nothing(result: Answer) -> bool:

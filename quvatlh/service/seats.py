@@ -248,7 +248,7 @@ class NodeSeat:
 
     def _tell_claims(self, session: str, tokens: Sequence[int]) -> None:
         if tokens:
-            self._say_claims(claims.of_tokens(self._state.db, session, tokens))
+            self._say_claims(claims.of_tokens(self._state.rows, session, tokens))
 
     def _say_claims(self, found: Sequence[Claim]) -> None:
         if found:

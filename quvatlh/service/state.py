@@ -44,6 +44,11 @@ class State:
         return self._open().db
 
     @property
+    def rows(self) -> sqlite3.Connection:
+        """For who is told of an entry: its tasks and live actions stand, what is kept beside them may not (core/machine.py)."""
+        return self._open().rows
+
+    @property
     def memory(self) -> Memory:
         """What the state machine knows of its tables, for the loop's thread and for reading."""
         machine = self._open()

@@ -48,6 +48,9 @@ class RegisterRules:
     def apply(self, db: sqlite3.Connection, entry: LogEntry) -> Sequence[object]:
         return [_apply(db, item) for item in entry.items]
 
+    def settle(self) -> None:
+        """Nothing is ever left."""
+
 
 class RegisterMachine(Machine):
     def __init__(self, path: str) -> None:
