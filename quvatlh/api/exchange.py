@@ -115,11 +115,11 @@ class Exchange:
     def pool(self) -> Pool:
         return self.shared.pool
 
-    def call(self, key: RequestKey | None = None) -> Call:
+    def call(self, key: RequestKey | None = None, turn: asyncio.Lock | None = None) -> Call:
         query = self.query
         if not query:
-            return Call(self.principal, key=key)
-        return Call(self.principal, query.get("deadline_ms", DEADLINE_MS), query.get("consistent", False), key)
+            return Call(self.principal, key=key, turn=turn)
+        return Call(self.principal, query.get("deadline_ms", DEADLINE_MS), query.get("consistent", False), key, turn)
 
     def key(self, body: bytes = b"", part: str = "") -> RequestKey | None:
         """By the client's Idempotency-Key; None when he sent none. What the address names is part of what was asked."""

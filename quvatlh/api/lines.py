@@ -41,6 +41,8 @@ class _Lines:
         self._exchange = exchange
         self._spool = spool
         self._asked: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(CUTS_IN_FLIGHT)
+        self._turn = asyncio.Lock()
+        """Of the cuts: those in flight are added in their order."""
         self._with_ids = exchange.query.get("ids", True)
         self._is_remembered = exchange.key(b"") is not None  # a malformed one is refused before anything is read
 
@@ -59,7 +61,7 @@ class _Lines:
         return response
 
     async def _read(self, group: asyncio.TaskGroup) -> None:
-        """Cuts are checked here, one after the other, so they reach the pool in their order."""
+        """Cuts are checked here, one after the other, and so reach the pool in their order, and the log by their turn."""
         cutter = Cutter()
         content = self._exchange.request.content
         while data := await content.readany():
@@ -102,7 +104,7 @@ class _Lines:
         if isinstance(made, Problem):
             raise made
         key = self._exchange.key(b"\n".join(cut.lines), f"/{cut.first}") if self._is_remembered else None
-        added = await self._exchange.pool.add(self._exchange.call(key), made)
+        added = await self._exchange.pool.add(self._exchange.call(key, self._turn), made)
         existing = {str(position): why for position, why in added.existing.items()}
         ids = {"ids": added.ids} if self._with_ids else {}
         return ids | {"index": added.index, "existing": existing}

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from quvatlh.core import disciplines
 from quvatlh.core.limits import NO_LIMIT
-from quvatlh.core.model import Code, QueueSettings
+from quvatlh.core.model import Code, QueueSettings, Rate
 from quvatlh.core.tally import SHAPE, Tally
 
 _SETTINGS = msgspec.json.Decoder(QueueSettings)
@@ -35,9 +35,10 @@ class QueueState:
 
     def change(self, settings: QueueSettings, now: int) -> None:
         """Settings that hold from now on; what waits gets its place by a chore."""
+        self._fill(now)
         before, self.settings, self.changed = self.settings, settings, True
         if (before.rate, before.burst) != (settings.rate, settings.burst):
-            self.fill_up(now)
+            self._keep_starts(before.rate, now)
         if disciplines.rearranged(before, settings):
             self.rerank_from = 0
 
@@ -68,8 +69,16 @@ class QueueState:
             self.bucket_units = min(self._capacity(), self.bucket_units + self.settings.rate.per_ms)
             self.changed = True
 
+    def _keep_starts(self, before: Rate | None, now: int) -> None:
+        """What was left may start under the new rate, as far as its burst goes: who throttles lets nothing more go by that."""
+        rate = self.settings.rate
+        if before is None or rate is None:
+            self.fill_up(now)
+        else:
+            self.bucket_units = min(self._capacity(), self.bucket_units * rate.per_ms // before.per_ms)
+
     def fill_up(self, now: int) -> None:
-        """A new rate starts with a full bucket."""
+        """A rate where there was none starts with a full bucket."""
         self.bucket_units, self.bucket_at, self.changed = self._capacity(), now, True
 
     def _capacity(self) -> int:

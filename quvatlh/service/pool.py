@@ -9,6 +9,7 @@ checked. What is decided here: order, identity, promises.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypedDict
@@ -142,6 +143,8 @@ class Call:
     """A read behind a barrier: it sees every write that was answered before it, on any node."""
     key: RequestKey | None = None
     """None: the pool makes a request id of its own, so that its own repeats count once."""
+    turn: asyncio.Lock | None = None
+    """ADDs that share one reach the log in the order of their calls, whatever each of them takes to be prepared."""
 
 
 class NewTask(TypedDict):

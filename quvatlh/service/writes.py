@@ -64,6 +64,18 @@ class Writes:
     async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
         if not self._reserve.has_room():
             raise Unavailable("disk_full", "the disk of this node is full; finishes and deletes still go")
+        if call.turn is None:
+            written = await self.write(call, asks.AddTasks(await self._drafts(call, tasks)))
+        else:
+            async with call.turn:
+                wish = asks.AddTasks(await self._drafts(call, tasks))
+                writing = asyncio.ensure_future(self.write(call, wish))  # begun in the order of the turns
+            written = await writing
+        answer = written.answer
+        assert isinstance(answer, results.Added)
+        return Added(answer.ids, written.index, answer.existing)
+
+    async def _drafts(self, call: Call, tasks: Sequence[NewTask]) -> tuple[asks.Draft, ...]:
         drafts: list[asks.Draft] = []
         faults: list[FieldError] = []
         judge = scoping.is_bounded(call.principal)
@@ -76,10 +88,7 @@ class Writes:
         if faults:
             raise scoping.refused(call.principal, faults)
         await self._sources.check(drafts)
-        written = await self.write(call, asks.AddTasks(tuple(drafts)))
-        answer = written.answer
-        assert isinstance(answer, results.Added)
-        return Added(answer.ids, written.index, answer.existing)
+        return tuple(drafts)
 
     async def act(self, call: Call, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:
         command = _commander(turn)

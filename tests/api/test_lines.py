@@ -27,6 +27,14 @@ async def test_each_cut_is_answered_by_a_line(client: Client) -> None:
     ]
 
 
+async def test_cuts_of_one_body_are_added_in_turn(node: Node) -> None:
+    for _ in range(2):
+        await node.client.add_lines(LINE * 1500)
+    first, second, *others = node.pool.turns
+    assert first is second is not None
+    assert others[0] is others[1] is not first
+
+
 async def test_ids_may_be_left_out(client: Client) -> None:
     assert (await client.add_lines(LINE, "?ids=0")).lines == [{"from": 0, "to": 1, "index": 1, "existing": {}}]
 

@@ -92,6 +92,28 @@ def test_a_rate_gives_its_burst_at_once_and_then_its_share_of_time(table: Table)
     assert awarded(table, "e", "f", "g", "h") == ["e", "f", "g", "rate"]
 
 
+def test_a_changed_rate_lets_start_what_the_old_one_had_left_and_no_more_than_its_burst(table: Table) -> None:
+    for id_ in "abcdefghijkl":
+        table.add(id_, queue="q")
+
+    def patched(**changes: object) -> None:
+        table.do(c.PatchQueue("q", c.QueueChanges(**changes)))  # type: ignore[arg-type]
+
+    table.do(c.PutQueue("q", QueueSettings(rate=Rate(10, 60_000), burst=5)))
+    assert awarded(table, "a", "b", "c") == ["a", "b", "c"]
+    patched(rate=Rate(1, 3_600_000))
+    assert awarded(table, "d", "e", "f") == ["d", "e", "rate"]
+    patched(rate=Rate(2, 3_600_000), burst=9)
+    assert awarded(table, "f") == ["rate"]
+    table.later(7_200_000)
+    patched(burst=1)
+    assert awarded(table, "f", "g") == ["f", "rate"]
+    patched(rate=None)
+    assert awarded(table, "g") == ["g"]
+    patched(rate=Rate(1, 3_600_000), burst=2)
+    assert awarded(table, "h", "i", "j") == ["h", "i", "rate"]
+
+
 def test_what_is_given_back_returns_place_rate_and_attempt(table: Table) -> None:
     table.do(c.PutQueue("q", QueueSettings(rate=Rate(1, 10_000), burst=1)))
     table.add("a", queue="q")

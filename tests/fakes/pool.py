@@ -74,6 +74,8 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
         self.bulks = self.queueing.bulks
         self.members = {"n1": dict(HERE)}
         self.behind_ms = 0
+        self.turns: list[asyncio.Lock | None] = []
+        """Of all ADDs."""
         self.jumped: Json | None = None
         self.outputs: dict[tuple[str, Output], bytes] = {}
         self.output_error: BaseException | None = None
@@ -117,6 +119,7 @@ class FakePool(FakePull, FakeMarket, FakeTimetable):
 
     async def add(self, call: Call, tasks: Sequence[NewTask]) -> Added:
         await self._enter(call)
+        self.turns.append(call.turn)
         return self._once(call.key, lambda: self._add(tasks))  # type: ignore[no-any-return]
 
     async def act(self, call: Call, turn: Turn, which: Sequence[str] | TaskFilter) -> Done | Bulk:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import RFC_4122, UUID
@@ -22,6 +23,18 @@ async def test_an_add_is_applied_when_it_is_answered(tmp_path: Path) -> None:
         added = await stand.added()
         assert stand.machine.applied_index == added.index
         assert await stand.state_of(added.ids[0]) == "pending"
+
+
+@pytest.mark.parametrize("through", ["master", "follower"])
+async def test_adds_that_share_a_turn_are_applied_in_their_order(through: str, tmp_path: Path) -> None:
+    """A large one takes several turns of the loop to be prepared, and a small one none."""
+    task: Any = {"spec": {"work": {"command": ["true"]}}}
+    async with two(tmp_path, slots=0) as (master, follower, _):
+        pool = (master if through == "master" else follower).pool
+        call = replace(asked(), turn=asyncio.Lock())
+        added = await asyncio.gather(*(pool.add(call, [task] * count) for count in (900, 1, 450, 1)))
+        arrived = [row[0] for row in master.machine.db.execute("SELECT id FROM task ORDER BY seq")]
+        assert arrived == [each for answer in added for each in answer.ids]
 
 
 async def test_ids_are_uuids_that_sort_by_their_add(tmp_path: Path) -> None:
