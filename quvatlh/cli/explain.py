@@ -21,6 +21,7 @@ VERDICTS = {
     "tags": "lacks a tag it asks for",
     "policy": "its policy does not bid here",
     "slots": "has not enough free slots",
+    "limit": "has as many of its queue as a worker may",
     "bid": "bid for it",
     "not_asked": "its policy has not been asked here yet",
 }

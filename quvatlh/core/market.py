@@ -11,6 +11,7 @@ import msgspec
 from quvatlh.core import commands as c
 from quvatlh.core import limits
 from quvatlh.core.classes import read_tree
+from quvatlh.core.disciplines.htb import Full
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.places import place_of
 from quvatlh.core.queries import get_task, queues
@@ -204,15 +205,18 @@ def explain_facts(db: sqlite3.Connection, task_id: str, now_ms: int) -> ExplainF
     if task is None:
         return None
     queue = queues(db, now_ms, task.row.queue)[0]
-    held_by, holders = _held(db, task, queue, now_ms)
+    full = _full_class(db, task.row, queue, now_ms)
+    held_by, holders = _held(db, task, queue, now_ms, is_class_full=full is not None)
     until = task.row.due_at
     if until is None and "rate" in held_by:
         until = queue.rate_free_at
     position = place_of(db, task.row, queue.settings) if task.row.ready else None
-    return ExplainFacts(task, queue, position, tuple(holders[:_HOLDERS_MAX]), tuple(held_by), until)
+    return ExplainFacts(task, queue, position, tuple(holders[:_HOLDERS_MAX]), tuple(held_by), until, full)
 
 
-def _held(db: sqlite3.Connection, task: TaskView, queue: QueueView, now_ms: int) -> tuple[list[str], list[str]]:
+def _held(
+    db: sqlite3.Connection, task: TaskView, queue: QueueView, now_ms: int, *, is_class_full: bool
+) -> tuple[list[str], list[str]]:
     row = task.row
     held_by: list[str] = []
     holders: list[str] = []
@@ -225,8 +229,8 @@ def _held(db: sqlite3.Connection, task: TaskView, queue: QueueView, now_ms: int)
         if head is not None and head.seq != row.seq and queue.live == 0:
             held_by.append("head")
             holders.append(head.id)
-    if queue.settings.class_ is not None and row.ready:
-        held_by += _class_holds(db, row, queue.settings.class_, now_ms)
+    if is_class_full:
+        held_by.append("class")
     if queue.rate_free_at is not None and queue.rate_free_at > now_ms:
         held_by.append("rate")
     for word, where, values in _full(db, row, queue):
@@ -248,11 +252,9 @@ def head_of(db: sqlite3.Connection, queue: str) -> Queued | None:
     return min(firsts, key=lambda row: (row.rank, row.seq), default=None)
 
 
-def _class_holds(db: sqlite3.Connection, row: TaskRow, name: str, now_ms: int) -> Iterator[str]:
-    """`class`, with the one that is full."""
-    full = read_tree(db, now_ms).full_at(name, row.slots)
-    if full is not None:
-        yield f"class {full}"
+def _full_class(db: sqlite3.Connection, row: TaskRow, queue: QueueView, now_ms: int) -> Full | None:
+    name = queue.settings.class_
+    return None if name is None or not row.ready else read_tree(db, now_ms).full_at(name, row.slots)
 
 
 def _full(db: sqlite3.Connection, row: TaskRow, queue: QueueView) -> Iterator[tuple[str, str, tuple[object, ...]]]:

@@ -8,7 +8,7 @@ from typing import Final
 from quvatlh.core.disciplines import FAIR
 from quvatlh.core.disciplines.sfq import span
 from quvatlh.core.limits import POSITION_MAX
-from quvatlh.core.lines import flows
+from quvatlh.core.lines import VISIBLE, flows
 from quvatlh.core.model import QueueSettings
 from quvatlh.core.rows import TaskRow
 from quvatlh.core.turns import Turns
@@ -57,24 +57,39 @@ def _ranked(db: sqlite3.Connection, task: TaskRow, ahead: int) -> int:
 
 
 def _fair(db: sqlite3.Connection, task: TaskRow, settings: QueueSettings, ahead: int) -> int:
-    """As many of each other flow as its tags let start before: reckoned as if all cost what this one costs."""
-    key = task.key or ""
-    weights = settings.key_weights
-    mine = Turns(db).start_tag(flows(task.queue), key) + ahead * span(task.cost, weights.get(key, 1))
+    """As many of each other flow as its tags let start before, equals by their age: reckoned as if all cost what this one
+    costs."""
+    key, weights = task.key or "", settings.key_weights
+    tags = Turns(db).of(flows(task.queue))
+    mine = tags.start_tag(key) + ahead * span(task.cost, weights.get(key, 1))
+    if task.ready == VISIBLE:
+        mine = max(mine, task.rank)
     before, looked_at = ahead, 0
-    count = f"{_LINE} 1 LIMIT ?)"
     for (shape,) in _shapes(db, task.queue):
-        sql = "SELECT key, flow, rank FROM task WHERE ready = 1 AND queue = ? AND shape = ? AND rank <= ? ORDER BY rank, seq"
-        for other, flow, rank in db.execute(f"{sql} LIMIT ?", (task.queue, shape, mine, FLOWS_MAX - looked_at)):
-            looked_at += 1
-            if (other or "") == key or flow is None:
+        sql = "SELECT key, flow, rank, seq FROM task WHERE ready = 1 AND queue = ? AND shape = ? AND rank <= ? ORDER BY rank, seq"
+        firsts = db.execute(f"{sql} LIMIT ?", (task.queue, shape, mine, FLOWS_MAX - looked_at)).fetchall()
+        tags.know({other or "" for other, *_ in firsts})
+        looked_at += len(firsts)
+        for other, flow, rank, seq in firsts:
+            tag = max(rank, tags.start_tag(other or ""))
+            if (other or "") == key or flow is None or tag > mine:
                 continue
-            turns = 1 + (mine - rank) // span(task.cost, weights.get(other or "", 1))
-            room = min(turns, POSITION_MAX + 1)
-            before += 1 if room == 1 else db.execute(count, (flow, task.queue, shape, room)).fetchone()[0]
+            turns, rest = divmod(mine - tag, span(task.cost, weights.get(other or "", 1)))
+            before += _of_line(db, (flow, task.queue, shape), seq, turns + (rest > 0), None if rest else task.seq)
             if before > POSITION_MAX:
                 return before
     return before if looked_at < FLOWS_MAX else POSITION_MAX + 1
+
+
+def _of_line(db: sqlite3.Connection, line: tuple[str, str, int], first: int, turns: int, equal: int | None) -> int:
+    """Its first so many, and one more if it is older than `equal`: it has the same tag. `first`: seq of its first."""
+    turns = min(turns, POSITION_MAX + 1)
+    before = turns if turns <= 1 else int(db.execute(f"{_LINE} 1 LIMIT ?)", (*line, turns)).fetchone()[0])
+    if equal is None:
+        return before
+    sql = "SELECT seq FROM task WHERE ready > 0 AND flow = ? AND queue = ? AND shape = ? ORDER BY turn, seq LIMIT 1 OFFSET ?"
+    row = db.execute(sql, (*line, turns)).fetchone() if turns else (first,)
+    return before + (row is not None and row[0] < equal)
 
 
 def _shapes(db: sqlite3.Connection, queue: str) -> list[tuple[int]]:

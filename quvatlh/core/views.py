@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quvatlh.core.books import Shape
+from quvatlh.core.disciplines.htb import Full
 from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.model import (
     ActionState,
@@ -227,3 +228,5 @@ class ExplainFacts(Struct, frozen=True):
     """paused, queue_limit, key_limit, rate, limit, unique, schedule, retry: all that apply."""
     until: int | None
     """When a wait for a time ends."""
+    full: Full | None = None
+    """The class that has as much as it may."""

@@ -25,8 +25,6 @@ class Wanted(NamedTuple):
     facts: ExplainFacts
     holder: str | None
     """The first of whoever holds it, where it may be named."""
-    klass: str
-    """The class that is full, if one is."""
     nearest: WorkerView | None
     """The worker that speaks for all, where none may have it."""
     verdict: str
@@ -72,8 +70,14 @@ def _head(wanted: Wanted) -> str:
 
 
 def _class(wanted: Wanted) -> str:
-    raised = f"quvatlh class set {_quoted(wanted.klass)} --ceil N"
-    return f"wait until something of class {wanted.klass} ends, or raise what it may have: {raised}"
+    full = wanted.facts.full
+    if full is None:
+        return "wait until its class has room"
+    needs = "N" if full.most is None else str(wanted.facts.task.row.slots)
+    raised = " ".join((f"quvatlh class set {_quoted(full.name)}", *(f"--{each} {needs}" for each in full.settings)))
+    if full.most is not None:
+        return f"let class {full.name} have {needs} slots: {raised}"
+    return f"wait until something of class {full.name} ends, or raise what it may have: {raised}"
 
 
 def _limit(wanted: Wanted) -> str:
@@ -91,21 +95,29 @@ def _no_worker(wanted: Wanted) -> str:
     return _back(wanted) or "start a worker that may have it: quvatlh run"
 
 
-def _back(wanted: Wanted) -> str | None:
+def away(facts: ExplainFacts, workers: Sequence[WorkerView]) -> WorkerView | None:
     """Who might have it, and takes nothing now."""
-    queue = wanted.facts.queue
-    for worker in wanted.workers:
-        if worker.state == "up" or not (
-            may(worker, wanted.shape, queue) and is_large_enough(worker, wanted.shape.slots)
-        ):
-            continue
-        if worker.state == "draining":
-            return f"let worker {worker.name} take tasks again: quvatlh worker undrain {_quoted(worker.name)}"
-        return f"bring worker {worker.name} back, or start another one: quvatlh run"
-    return None
+    shape, queue = facts.task.shape, facts.queue
+    able = (each for each in workers if may(each, shape, queue) and is_large_enough(each, shape.slots))
+    return next((each for each in able if each.state != "up"), None)
+
+
+def _back(wanted: Wanted) -> str | None:
+    worker = away(wanted.facts, wanted.workers)
+    if worker is None:
+        return None
+    if worker.state == "draining":
+        return f"let worker {worker.name} take tasks again: quvatlh worker undrain {_quoted(worker.name)}"
+    return f"bring worker {worker.name} back, or start another one: quvatlh run"
+
+
+def _worker_limit(wanted: Wanted) -> str:
+    return _raised(wanted, "limit-per-worker", wanted.facts.queue.settings.limit_per_worker)
 
 
 def _slots(wanted: Wanted) -> str:
+    if wanted.shape.adapter == "pull":
+        return _STARTS["pull"]
     before = f"put it before others: quvatlh move {wanted.id} --priority N"
     return f"wait until one of them has room, start another worker: quvatlh run; or {before}"
 
@@ -177,6 +189,7 @@ _TOLD: Final[Mapping[str, Callable[[Wanted], str]]] = {
     "paused": lambda wanted: f"resume the queue: quvatlh queue resume {wanted.queue}",
     "queue_limit": _queue_limit,
     "key_limit": _key_limit,
+    "worker_limit": _worker_limit,
     "head": _head,
     "class": _class,
     "limit": _limit,

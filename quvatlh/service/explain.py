@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from quvatlh.core import market, queries
+from quvatlh.core.model import WAITING
 from quvatlh.core.rows import json_list
 from quvatlh.core.scopes import Scope, condition
 from quvatlh.core.views import ExplainFacts, WorkerView
@@ -39,8 +40,10 @@ LASTING: Final = "paused"
 """Of what holds tasks of its queue, the one that no time and no end of another task lifts."""
 _NOBODY: Final = frozenset({"no_worker", "unplaceable"})
 """No limit that frees and no time that comes brings it to a worker."""
-_BIDDING: Final = frozenset({"slots", "would_run"})
+_BIDDING: Final = frozenset({"slots", "limit", "would_run"})
 """What comes after the policy: it has bid."""
+_FURTHER: Final = ("queue", "adapter", "tags", "policy", "slots")
+"""What a worker is asked, in order: who says the last of these would need the least to change."""
 _WORDS: Final = {"no_bid": "does not want it", "failed": "failed", "overran": "overran", "marked": "is not asked"}
 
 TEXTS: Final[Mapping[str, str]] = {
@@ -116,7 +119,7 @@ class Explain:
         return {
             "state": row.state,
             "reason": reason,
-            "text": _text(facts, reason, said, now_ms),
+            "text": _text(seen, reason, said, now_ms),
             "change": changes.change(reason, _wanted(seen, said)),
             "position": facts.position,
             "holders": [each for each in facts.holders if _waits(facts) and each != UNNAMED],
@@ -138,7 +141,8 @@ class Explain:
         able = _able(said, seen.small)
         if not able or not _is_foretold(facts) or (seen.head is not None and not _will_start(seen.head, workers)):
             return None
-        free = sum(max(0, each.facts.slots - each.slots_taken) for each in workers if each.name in able)
+        ready = {each.name for each in said if each.verdict == "would_run"}
+        free = sum(_many(facts, each, seen.busy.get(each.name, 0)) for each in workers if each.name in ready)
         return self._reads.forecast.eta(facts.task.row, Standing(facts.queue, free), facts.position, now_ms)
 
     async def _said(self, seen: Seen, patience_s: float) -> list[Said]:
@@ -215,7 +219,16 @@ def _is_foretold(facts: ExplainFacts) -> bool:
 
 def _able(said: Sequence[Said], small: Collection[str]) -> set[str]:
     """Who may run it, now or when slots free."""
-    return {each.name for each in said if each.verdict in {"slots", "would_run"} and each.name not in small}
+    return {each.name for each in said if each.verdict in _BIDDING and each.name not in small}
+
+
+def _many(facts: ExplainFacts, worker: WorkerView, busy: int) -> int:
+    """How many like it the worker could begin at once, which it would."""
+    most = facts.queue.settings.limit_per_worker
+    if worker.facts.role == "pull":
+        return 1
+    free = (worker.facts.slots - worker.slots_taken) // max(1, facts.task.row.slots)
+    return max(1, free if most is None else min(free, most - busy))
 
 
 def _will_start(head: ExplainFacts, workers: Sequence[WorkerView]) -> bool:
@@ -285,7 +298,7 @@ def _room(facts: ExplainFacts, worker: WorkerView, busy: int) -> tuple[str, str]
     if needs > max(0, free):
         return "slots", f"needs {needs}, of {worker.facts.slots} are {max(0, free)} free"
     if settings.limit_per_worker is not None and busy >= settings.limit_per_worker:
-        return "slots", f"queue {facts.queue.name} has {busy} here, as many as a worker may have"
+        return "limit", f"queue {facts.queue.name} has {busy} here, as many as a worker may have"
     return "would_run", ""
 
 
@@ -303,15 +316,18 @@ def _placed(said: Sequence[Said], small: Collection[str]) -> str:
     verdicts = Counter(each.verdict for each in said if each.verdict != "slots" or each.name not in small)
     if not any(each.verdict not in {"lost", "draining"} for each in said):
         return "no_worker"
-    for word in ("would_run", "slots", "not_asked", "policy"):
+    for word in ("would_run", "slots", "limit", "not_asked", "policy"):
         if verdicts[word]:
-            return {"would_run": "next"}.get(word, word)
+            return {"would_run": "next", "limit": "worker_limit"}.get(word, word)
     return "unplaceable"
 
 
-def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -> str:
+def _text(seen: Seen, reason: str, said: Sequence[Said], now_ms: int) -> str:
+    facts = seen.facts
     row = facts.task.row
     settings = facts.queue.settings
+    if reason == "class" and facts.full is not None and facts.full.most is not None:
+        return f"class {facts.full.name} may have {facts.full.most} slots at most, and it takes {row.slots}: others go before it"
     if reason == "queue_limit" and settings.limit == 0:
         return f"the limit of queue {facts.queue.name} is 0: nothing of it starts until that is raised"
     if reason == "key_limit" and settings.limit_per_key == 0:
@@ -325,11 +341,11 @@ def _text(facts: ExplainFacts, reason: str, said: Sequence[Said], now_ms: int) -
             holders=f"{holders} and {more} more" if more > 0 else holders or "nobody any more",
             until="now" if facts.until is None else _in(facts.until - now_ms),
             attempts=row.ended,
-            klass=_full_class(facts),
+            klass="" if facts.full is None else facts.full.name,
         )
     if reason == row.state:
         return _over(facts)
-    return _unplaced(reason, said, facts)
+    return _unplaced(reason, said, seen)
 
 
 def _over(facts: ExplainFacts) -> str:
@@ -337,6 +353,9 @@ def _over(facts: ExplainFacts) -> str:
     if row.state in {"claimed", "running"}:
         where = ", ".join(sorted({each.worker for each in facts.task.actions if each.finished_at is None}))
         return f"it is {row.state}{' on ' if where else ''}{where}"
+    if row.state in WAITING:  # of a service
+        where = ", ".join(sorted({each.worker for each in facts.task.actions if each.finished_at is None}))
+        return f"it was given to {where}, and has not begun" if where else f"it is {row.state}"
     return (
         f"it has {row.state}{f': {row.error_text}' if row.error_text else ''}"
         if row.state != "deleted"
@@ -348,36 +367,41 @@ _UNPLACED: Final = {
     "slots": "all workers that may have it are full",
     "not_asked": "the policies of the workers that may have it have not answered yet",
     "policy": "no worker's policy wants it",
+    "worker_limit": "all workers that may have it have as many of queue {queue} as one may",
 }
 
 
-def _unplaced(reason: str, said: Sequence[Said], facts: ExplainFacts) -> str:
+def _unplaced(reason: str, said: Sequence[Said], seen: Seen) -> str:
+    facts = seen.facts
     if reason == "no_worker":
         return "there is no worker that takes tasks" if said else "there is no worker"
     if reason == "next":
         before = "" if not facts.position else f", after {facts.position} others of its queue"
         return f"it starts as soon as it is its turn{before}"
+    if reason == "slots" and facts.task.shape.adapter == "pull":
+        return "no program asks for it now: pull workers are given a task as they claim one"
     pin = facts.task.shape.pin
     pinned = next((each for each in said if each.name == pin), None)
     if pinned is not None and reason in {"policy", "unplaceable"}:
         return f"it is pinned to worker {pin}: {pinned.detail or pinned.verdict}"
     if reason in _UNPLACED:
-        return _UNPLACED[reason]
+        return _UNPLACED[reason].format(queue=facts.queue.name)
+    return _nobody(said, seen)
+
+
+def _nobody(said: Sequence[Said], seen: Seen) -> str:
+    """May have it."""
+    away = changes.away(seen.facts, seen.workers)
+    if away is not None:
+        return f"worker {away.name} may have it, and takes nothing now: it is {away.state}"
     nearest = _nearest(said)
     return "no worker may have it" if nearest is None else f"no worker may have it; {nearest.name}: {nearest.detail}"
 
 
 def _nearest(said: Sequence[Said]) -> Said | None:
     """Who speaks for all."""
-    verdicts = Counter(each.verdict for each in said if each.verdict not in {"lost", "draining"})
-    if not verdicts:
-        return None
-    word = "slots" if verdicts["slots"] else verdicts.most_common(1)[0][0]
-    return next(each for each in said if each.verdict == word)
-
-
-def _full_class(facts: ExplainFacts) -> str:
-    return next((each.partition(" ")[2] for each in facts.held_by if each.startswith("class ")), "")
+    speaking = [each for each in said if each.verdict in _FURTHER]
+    return max(speaking, key=lambda each: _FURTHER.index(each.verdict), default=None)
 
 
 def _wanted(seen: Seen, said: Sequence[Said]) -> changes.Wanted:
@@ -385,7 +409,7 @@ def _wanted(seen: Seen, said: Sequence[Said]) -> changes.Wanted:
     worker = next((each for each in seen.workers if nearest is not None and each.name == nearest.name), None)
     holder = next((each for each in facts.holders if each != UNNAMED), None)
     verdict = "" if nearest is None else nearest.verdict
-    return changes.Wanted(facts, holder, _full_class(facts), worker, verdict, seen.workers)
+    return changes.Wanted(facts, holder, worker, verdict, seen.workers)
 
 
 def _in(ms: int) -> str:
@@ -393,5 +417,5 @@ def _in(ms: int) -> str:
         return "now"
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
         if ms >= size:
-            return f"in {ms / size:.3g} {unit}"
+            return f"in {ms / size:.{3 if ms < 1000 * size else 6}g} {unit}"
     return f"in {ms / 1000:.3g} s"

@@ -46,7 +46,7 @@ class Standing(NamedTuple):
 
     queue: QueueView
     free: int
-    """Slots of workers that are up, and that nothing is in."""
+    """Such tasks as could begin at once, by the slots that are free and the limit of a worker."""
 
 
 class Forecast:
@@ -70,33 +70,36 @@ class Forecast:
         if row.live or not (row.waiting or row.due_at is not None):
             return None
         due = max(now_ms, row.due_at or 0)
-        wait = 0.0 if row.due_at is not None and row.due_at > now_ms else self._wait_ms(row, standing, place, now_ms)
+        before = _guessed(row, standing.queue, now_ms) if place is None else place
+        is_later = row.due_at is not None and row.due_at > now_ms
+        by_rate = 0.0 if is_later else _by_rate(standing.queue, before, now_ms)
+        wait = 0.0 if is_later else self._wait_ms(row, standing, before)
         if wait is None or standing.queue.settings.paused:
             return None
+        wait = max(wait, by_rate)
         low, high = self._range()
         if row.due_at is None and wait > FREE_MS:
             self._foretell(row.seq, wait)
         return {
             "at_ms": min(due + round(wait), TIME_MS_MAX),
-            "low_ms": min(due + round(wait * low), TIME_MS_MAX),
+            "low_ms": min(due + round(max(wait * low, by_rate)), TIME_MS_MAX),
             "high_ms": min(due + round(wait * high) + FREE_MS, TIME_MS_MAX),
         }
 
-    def _wait_ms(self, row: TaskRow, standing: Standing, place: int | None, now_ms: int) -> float | None:
+    def _wait_ms(self, row: TaskRow, standing: Standing, before: float) -> float | None:
+        """But for the rate of its queue."""
         queue = standing.queue
-        before = _guessed(row, queue, now_ms) if place is None else place
-        by_rate = _by_rate(queue, before, now_ms)
         limit = queue.settings.limit
         room = max(0, standing.free if limit is None else min(standing.free, limit - queue.live))
         if before < room:
-            return by_rate
+            return 0.0
         per_s = self._outflow.of(row.queue, self._clock.boot())
         if per_s is not None:
-            return max(by_rate, (before + 1 - room) * 1000 / per_s)
+            return (before + 1 - room) * 1000 / per_s
         run_ms = self._run_times.of(row.queue)
         if run_ms is None:
             return None
-        return max(by_rate, (before + 1 - room) * run_ms / max(1, queue.live, room))
+        return (before + 1 - room) * run_ms / max(1, queue.live, room)
 
     def _range(self) -> tuple[float, float]:
         """So that nine of ten of the last starts fell into it, on either side of it one in twenty."""

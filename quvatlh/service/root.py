@@ -110,10 +110,14 @@ class Root:
         found: list[tuple[int, str, Lender, Lane]] = []
         for lane in list(self._classed[name]):
             head = lane.next()
+            lender = None if head is None else self._tree.lender(name, head[0].slots)
+            while head is not None and lender is None and head[0].slots > 1 and self._tree.lender(name) is not None:
+                lane.skip()  # it wants more than there is, and those behind it may want less
+                head = lane.next()
+                lender = None if head is None else self._tree.lender(name, head[0].slots)
             if head is None:
                 self.drop(lane)
                 continue
-            lender = self._tree.lender(name, head[0].slots)
             self._held_up = self._held_up or lender is None
             if lender is not None:
                 tag = self._turns.start_tag(of_class(name), lane.queue.name)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
+from quvatlh.core import market, queries
 from quvatlh.core.model import HtbClass, QueueSettings, Rate
-from quvatlh.service import asks
+from quvatlh.service import asks, explain
 from quvatlh.service.pool import Rejected, Turn
 from tests.service.bidding import POLICY, offer, owner_of, ready
+from tests.service.pulling import claim, ids
 from tests.service.stand import Stand, asked, one, two
 
 
@@ -161,7 +163,11 @@ async def test_what_holds_it_is_named_with_who_holds_it(tmp_path: Path) -> None:
         await put_queue(stand, "w", limit_per_worker=1)
         await stand.until_state(await stand.add(queue="w"), "running")
         told = await why(stand, await stand.add(queue="w"))
-        assert by_worker(told)["n1"] == ("slots", "queue w has 1 here, as many as a worker may have")
+        assert by_worker(told)["n1"] == ("limit", "queue w has 1 here, as many as a worker may have")
+        assert (told["reason"], told["text"]) == (
+            "worker_limit", "all workers that may have it have as many of queue w as one may"
+        )  # fmt: skip
+        assert str(told["change"]).endswith("quvatlh queue set w --limit-per-worker 2")
 
 
 async def test_what_stays_is_named_before_what_goes_away_by_itself(tmp_path: Path) -> None:
@@ -259,7 +265,7 @@ async def test_who_waits_for_others_is_told_what_would_free_it(tmp_path: Path) -
         await stand.until_state(running, "running")
         told = await why(stand, await stand.add(queue="q"))
         assert told["change"] == (
-            "wait until something of class narrow ends, or raise what it may have: quvatlh class set narrow --ceil N"
+            "wait until something of class narrow ends, or raise what it may have: quvatlh class set narrow --rate N --ceil N"
         )
         await put_queue(stand, "q")
         told = await why(stand, alike)
@@ -375,6 +381,79 @@ async def test_what_nobody_can_know_is_not_foretold_by_anybody(tmp_path: Path) -
         held = [await stand.add(name="a", limit=1), await stand.add(tags=["gpu"]), await stand.add(slots=9)]
         for task in (behind, *held):
             assert await expected(stand, task) is None
+
+
+async def test_what_has_no_slots_wide_enough_waits_for_its_turn(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=12) as stand:
+        await stand.working()
+        await paced(stand)
+        await stand.until_state(await stand.add(slots=8), "running")
+        assert [await expected(stand, await stand.add(slots=8)) for _ in range(2)] == [1000, 2000]
+        await stand.until_state(await stand.add(slots=3), "running")
+
+
+async def test_how_many_begin_at_once_is_reckoned_by_their_slots_and_the_limit_of_a_worker(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=12) as stand:
+        await stand.working()
+        for limit, many in ((None, 2), (3, 1)):
+            await put_queue(stand, "q", paused=True, limit_per_worker=limit)
+            facts = market.explain_facts(stand.state.db, await stand.add(queue="q", slots=5), 0)
+            (worker,) = queries.workers(stand.state.db)
+            assert facts is not None
+            assert explain._many(facts, worker, busy=2) == many
+
+
+async def test_a_limit_per_worker_holds_and_its_end_is_foretold(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=12) as stand:
+        await stand.working()
+        await put_queue(stand, "q", limit_per_worker=1)
+        await paced(stand, "q")
+        await stand.until_state(await stand.add(queue="q"), "running")
+        waiting = [await stand.add(queue="q") for _ in range(2)]
+        assert [await expected(stand, task) for task in waiting] == [1000, 2000]
+
+
+async def test_what_no_program_asks_for_is_not_foretold_to_start_now(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=2) as stand:
+        await stand.working()
+        first = await stand.add(queue="other", work={"pull": True})
+        assert ids(await claim(stand, "a-puller", queues=["other"])) == [first]
+        await stand.working()
+        told = await why(stand, await stand.add(queue="other", work={"pull": True}))
+        assert (told["reason"], told["eta"]) == ("slots", None)
+        assert told["text"] == "no program asks for it now: pull workers are given a task as they claim one"
+        assert told["change"] == "start a program that claims it (POST /v1/work/claim)"
+        told = await why(stand, await stand.add(tags=["gpu"]))
+        assert told["text"] == "no worker may have it; n1: no tag matches gpu"
+        await stand.pool.patch_worker(asked(), "n1", {"draining": True})
+        told = await why(stand, await stand.add())
+        assert (told["reason"], told["text"]) == (
+            "unplaceable", "worker n1 may have it, and takes nothing now: it is draining"
+        )  # fmt: skip
+
+
+async def test_no_start_is_foretold_before_the_rate_allows_it(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await paced(stand, "q")
+        await put_queue(stand, "q", rate=Rate(1, 60_000))
+        await stand.until_state(await stand.add(queue="q"), "running")
+        eta = (await why(stand, await stand.add(queue="q")))["eta"]
+        assert eta["low_ms"] == eta["at_ms"] < eta["high_ms"]
+
+
+async def test_what_its_class_may_never_hold_lets_others_by_and_says_so(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=8) as stand:
+        await stand.working()
+        await stand.node.door.write(asks.Do(c.PutClass("narrow", HtbClass(rate_milli=3000))), 1)
+        await put_queue(stand, "q", class_="narrow")
+        large = await stand.add(queue="q", slots=5)
+        await stand.until_state(await stand.add(queue="q"), "running")
+        told = await why(stand, large)
+        assert (told["reason"], told["text"]) == (
+            "class", "class narrow may have 3 slots at most, and it takes 5: others go before it"
+        )  # fmt: skip
+        assert told["change"] == "let class narrow have 5 slots: quvatlh class set narrow --rate 5"
 
 
 async def test_position_and_eta_come_from_the_pace_of_the_queue(tmp_path: Path) -> None:

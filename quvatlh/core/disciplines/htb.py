@@ -35,6 +35,17 @@ class Lender(NamedTuple):
     name: str
 
 
+class Full(NamedTuple):
+    """What holds up a start."""
+
+    name: str
+    """The class."""
+    settings: tuple[str, ...]
+    """Of it: what would have to be more, of rate and ceil."""
+    most: int | None
+    """Slots that may ever be held there, where the start takes more."""
+
+
 @dataclass(slots=True)
 class Bucket:
     """Of a class of starts: units as of a time."""
@@ -124,12 +135,23 @@ class Tree:
                 found = Lender(level, each if level else ASSURED, each)
         return found
 
-    def full_at(self, name: str, slots: int = 1) -> str | None:
+    def full_at(self, name: str, slots: int = 1) -> Full | None:
         """The class that holds up a start: whose ceiling is reached, or else the root, below which nobody lends."""
         if self.lender(name, slots) is not None:
             return None
         path = list(self.path(name))
-        return next((each for each in path if not self._below(each, slots, of_ceil=True)), path[-1])
+        at = next((each for each in path if not self._below(each, slots, of_ceil=True)), path[-1])
+        settings = self.classes[at]
+        its = ("rate",) if settings.parent is None else ()
+        return Full(at, its if settings.ceil_milli is None else (*its, "ceil"), self._most(name, slots))
+
+    def _most(self, name: str, slots: int) -> int | None:
+        """Slots that it may ever hold, where those are too few."""
+        path = [self.classes[each] for each in self.path(name)]
+        if path[0].of == "starts":
+            return None
+        most = min(*map(ceil_milli, path), max(each.rate_milli for each in path)) // MILLI
+        return most if most < slots else None
 
     def _below(self, name: str, slots: int, *, of_ceil: bool) -> bool:
         settings = self.classes[name]

@@ -13,7 +13,8 @@ const PLAIN = ["its policy does not want it", "its policy has not said anything 
 const VERDICTS = {
   would_run: "would run it", lost: "is out of touch", draining: "is draining", queue: "does not take from its queue",
   adapter: "cannot run its kind of work", tags: "lacks a tag it asks for", policy: "its policy does not bid here",
-  bid: "bid for it", slots: "has not enough free slots", not_asked: "its policy has not been asked here yet",
+  bid: "bid for it", slots: "has not enough free slots",
+  limit: "has as many of its queue as a worker may", not_asked: "its policy has not been asked here yet",
 };
 
 export default function task(page) {

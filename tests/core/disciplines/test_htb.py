@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quvatlh.core.disciplines.htb import Lender, Tree
+from quvatlh.core.disciplines.htb import Full, Lender, Tree
 from quvatlh.core.disciplines.sfq import Fair
 from quvatlh.core.model import HtbClass
 
@@ -151,8 +151,16 @@ def test_of_what_is_lent_the_higher_priority_has_first() -> None:
 def test_a_task_of_many_slots_fits_or_waits() -> None:
     tree = Tree(SLOTS, {"n2": 5})
     assert [tree.lender("n2", need) for need in (0, 1, 2, 3)] == [OWN, ROOTS, ROOTS, None]
-    assert (tree.full_at("n2", 3), tree.full_at("n1", 1)) == ("n2", None)
-    assert Tree(SLOTS, {"n0": 3, "n2": 7}).full_at("n1") == "root"
+    assert (tree.full_at("n2", 3), tree.full_at("n1", 1)) == (Full("n2", ("ceil",), None), None)
+    assert Tree(SLOTS, {"n0": 3, "n2": 7}).full_at("n1") == Full("root", ("rate",), None)
+
+
+def test_what_a_class_may_never_hold_is_told() -> None:
+    assert Tree(SLOTS).full_at("n2", 8) == Full("n2", ("ceil",), 7)
+    assert Tree({"lone": HtbClass(rate_milli=3000)}).full_at("lone", 5) == Full("lone", ("rate",), 3)
+    assert Tree({"lone": HtbClass(rate_milli=3000, ceil_milli=3000)}).full_at("lone", 5) == Full(
+        "lone", ("rate", "ceil"), 3
+    )
 
 
 def test_no_class_passes_its_ceiling_and_none_waits_below_its_rate_while_there_is_room() -> None:
