@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from quvatlh.core import limits
+from quvatlh.core import limits, tally
 from quvatlh.core.books import QueueState, Shape
 from quvatlh.core.model import HtbClass, QueueSettings, ScheduleSpec, TokenScope, WorkerFacts
 from quvatlh.core.rows import LIVE_SELECT, TASK_SELECT, LiveRow, TaskRow, decode_spec, json_list, live_row, task_row
@@ -335,6 +335,11 @@ def _held_up(db: sqlite3.Connection, queue: str) -> Iterator[tuple[int, int]]:
 def classes(db: sqlite3.Connection) -> list[ClassView]:
     rows = db.execute("SELECT name, settings FROM class ORDER BY name")
     return [ClassView(name, msgspec.json.decode(text, type=HtbClass)) for name, text in rows]
+
+
+def busy(db: sqlite3.Connection, queue: str) -> dict[str, int]:
+    """Live actions of a queue, by worker."""
+    return dict(db.execute("SELECT b, n FROM tally WHERE scope = ? AND a = ?", (tally.LIVE_WORKER, queue)).fetchall())
 
 
 def workers(db: sqlite3.Connection, name: str | None = None) -> list[WorkerView]:

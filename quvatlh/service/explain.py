@@ -20,7 +20,7 @@ from quvatlh.core.scopes import Scope, condition
 from quvatlh.core.views import ExplainFacts, WorkerView
 from quvatlh.ports import Clock, Log, LogError, Peers, Unavailable
 from quvatlh.service import asks, changes
-from quvatlh.service.forecast import FORETOLD, Standing
+from quvatlh.service.forecast import FORETOLD, Standing, at_once
 from quvatlh.service.offers import Book
 from quvatlh.service.placing import is_large_enough, unfit
 from quvatlh.service.pool import Call, Json
@@ -142,7 +142,12 @@ class Explain:
         if not able or not _is_foretold(facts) or (seen.head is not None and not _will_start(seen.head, workers)):
             return None
         ready = {each.name for each in said if each.verdict == "would_run"}
-        free = sum(_many(facts, each, seen.busy.get(each.name, 0)) for each in workers if each.name in ready)
+        slots, most = facts.task.row.slots, facts.queue.settings.limit_per_worker
+        free = sum(
+            1 if each.facts.role == "pull" else at_once(each, slots, most, seen.busy.get(each.name, 0))
+            for each in workers
+            if each.name in ready
+        )
         return self._reads.forecast.eta(facts.task.row, Standing(facts.queue, free), facts.position, now_ms)
 
     async def _said(self, seen: Seen, patience_s: float) -> list[Said]:
@@ -201,8 +206,7 @@ def _read(db: sqlite3.Connection, task_id: str, now_ms: int, scope: Scope | None
         sql = f"SELECT id FROM task WHERE id IN (SELECT value FROM json_each(?)) AND {where}"  # noqa: S608 - text of our own
         seen = {row[0] for row in db.execute(sql, (json_list(facts.holders), *values))}
         facts = structs.replace(facts, holders=tuple(each if each in seen else UNNAMED for each in facts.holders))
-    sql = "SELECT b, n FROM tally WHERE scope = 'live_worker' AND a = ?"
-    busy = dict(db.execute(sql, (facts.task.row.queue,)).fetchall())
+    busy = queries.busy(db, facts.task.row.queue)
     workers = queries.workers(db)
     return Seen(facts, workers, busy, _too_small(workers, facts.task.row.slots), head)
 
@@ -220,15 +224,6 @@ def _is_foretold(facts: ExplainFacts) -> bool:
 def _able(said: Sequence[Said], small: Collection[str]) -> set[str]:
     """Who may run it, now or when slots free."""
     return {each.name for each in said if each.verdict in _BIDDING and each.name not in small}
-
-
-def _many(facts: ExplainFacts, worker: WorkerView, busy: int) -> int:
-    """How many like it the worker could begin at once, which it would."""
-    most = facts.queue.settings.limit_per_worker
-    if worker.facts.role == "pull":
-        return 1
-    free = (worker.facts.slots - worker.slots_taken) // max(1, facts.task.row.slots)
-    return max(1, free if most is None else min(free, most - busy))
 
 
 def _will_start(head: ExplainFacts, workers: Sequence[WorkerView]) -> bool:

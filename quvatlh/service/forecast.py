@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from quvatlh.core.events import Event
 from quvatlh.core.limits import TIME_MS_MAX
 from quvatlh.core.rows import TaskRow
-from quvatlh.core.views import QueueView
+from quvatlh.core.views import QueueView, WorkerView
 from quvatlh.ports import Clock, Role
 from quvatlh.service.outflow import Outflow
 from quvatlh.service.pool import Json, Metric
@@ -47,6 +47,16 @@ class Standing(NamedTuple):
     queue: QueueView
     free: int
     """Such tasks as could begin at once, by the slots that are free and the limit of a worker."""
+
+
+def at_once(worker: WorkerView, slots: int, most: int | None, busy: int) -> int:
+    """How many tasks of so many slots it could begin now; `most` of a queue at the same time, of which it has `busy`."""
+    free = max(0, worker.facts.slots - worker.slots_taken)
+    if slots == 0:
+        free = max(1, free)
+    elif slots > 1:
+        free //= slots
+    return free if most is None else max(0, min(free, most - busy))
 
 
 class Forecast:

@@ -19,7 +19,7 @@ from quvatlh.service import largeresults, records, scoping
 from quvatlh.service.answers import problem
 from quvatlh.service.door import Door
 from quvatlh.service.feed import Feed
-from quvatlh.service.forecast import Forecast, Standing
+from quvatlh.service.forecast import Forecast, Standing, at_once
 from quvatlh.service.largeresults import LargeResults
 from quvatlh.service.pool import (
     Call,
@@ -82,11 +82,14 @@ class Reads:
         """By the counters of their queues: to count who is before each would take longer than the list."""
         names = {view.row.queue for view in views if not view.row.finished}
         now_ms = self._now_ms()
-        standings = await self.read(None, lambda db: _standings(db, names, now_ms))
+        standings, up = await self.read(None, lambda db: _standings(db, names, now_ms))
         for view, item in zip(views, items, strict=True):
             standing = standings.get(view.row.queue)
             if standing is not None:
-                item["eta"] = self.forecast.eta(view.row, standing, None, now_ms)
+                queue, busy = standing
+                most = queue.settings.limit_per_worker
+                free = sum(at_once(each, view.row.slots, most, busy.get(each.name, 0)) for each in up)
+                item["eta"] = self.forecast.eta(view.row, Standing(queue, free), None, now_ms)
 
     async def groups(self, call: Call, wanted: TaskFilter, by: GroupBy, parts: int | None = None) -> Groups:
         """In reads that are short each, one after the other: what changes meanwhile may count as before or as after."""
@@ -279,15 +282,14 @@ def is_seen(call: Call, view: TaskView) -> bool:
     return scope is None or scope.has(view.row.queue, view.row.grp)
 
 
-def _standings(db: sqlite3.Connection, names: Iterable[str], now_ms: int) -> dict[str, Standing]:
-    free = _free(db)
-    return {view.name: Standing(view, free) for name in names for view in queries.queues(db, now_ms, name)}
-
-
-def _free(db: sqlite3.Connection) -> int:
-    """Slots of workers that take work."""
-    up = (view for view in queries.workers(db) if view.state == "up")
-    return sum(max(0, view.facts.slots - view.slots_taken) for view in up)
+def _standings(
+    db: sqlite3.Connection, names: Iterable[str], now_ms: int
+) -> tuple[dict[str, tuple[views.QueueView, dict[str, int]]], list[views.WorkerView]]:
+    """Queues, each with its live actions by worker; workers that take work without asking for it."""
+    found = {
+        view.name: (view, queries.busy(db, view.name)) for name in names for view in queries.queues(db, now_ms, name)
+    }
+    return found, [each for each in queries.workers(db) if each.state == "up" and each.facts.role != "pull"]
 
 
 async def _unknown(_task_id: str) -> Json | None:

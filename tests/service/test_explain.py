@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.core import market, queries
+from quvatlh.core import queries
+from quvatlh.core.filters import TaskFilter
 from quvatlh.core.model import HtbClass, QueueSettings, Rate
-from quvatlh.service import asks, explain
-from quvatlh.service.pool import Rejected, Turn
+from quvatlh.service import asks
+from quvatlh.service.forecast import at_once
+from quvatlh.service.pool import Rejected, TaskQuery, Turn
 from tests.service.bidding import POLICY, offer, owner_of, ready
 from tests.service.pulling import claim, ids
 from tests.service.stand import Stand, asked, one, two
@@ -388,19 +390,19 @@ async def test_what_has_no_slots_wide_enough_waits_for_its_turn(tmp_path: Path) 
         await stand.working()
         await paced(stand)
         await stand.until_state(await stand.add(slots=8), "running")
-        assert [await expected(stand, await stand.add(slots=8)) for _ in range(2)] == [1000, 2000]
+        wide = [await stand.add(slots=8) for _ in range(2)]
+        assert [await expected(stand, task) for task in wide] == [1000, 2000]
+        page = await stand.pool.tasks(asked(), TaskQuery(TaskFilter(state=("pending",)), eta=True))
+        assert all(item["eta"]["at_ms"] > stand.state.time_ms for item in page.items)
         await stand.until_state(await stand.add(slots=3), "running")
 
 
 async def test_how_many_begin_at_once_is_reckoned_by_their_slots_and_the_limit_of_a_worker(tmp_path: Path) -> None:
     async with one(tmp_path, slots=12) as stand:
         await stand.working()
-        for limit, many in ((None, 2), (3, 1)):
-            await put_queue(stand, "q", paused=True, limit_per_worker=limit)
-            facts = market.explain_facts(stand.state.db, await stand.add(queue="q", slots=5), 0)
-            (worker,) = queries.workers(stand.state.db)
-            assert facts is not None
-            assert explain._many(facts, worker, busy=2) == many
+        (worker,) = queries.workers(stand.state.db)
+        told = [at_once(worker, slots, most, 2) for slots, most in ((5, None), (5, 3), (1, 1), (0, None), (13, None))]
+        assert told == [2, 1, 0, 12, 0]
 
 
 async def test_a_limit_per_worker_holds_and_its_end_is_foretold(tmp_path: Path) -> None:
