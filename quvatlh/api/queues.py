@@ -33,7 +33,7 @@ from quvatlh.api.checks import (
 from quvatlh.api.exchange import Exchange
 from quvatlh.api.formats import DURATION_PATTERN, duration_ms, duration_text
 from quvatlh.api.params import CURSOR, LIMIT, LIMIT_DEFAULT, Param
-from quvatlh.api.tasks import COUNT_MAX, LEASE, RETRY, UNIQUE
+from quvatlh.api.tasks import COUNT_MAX, LEASE, RETRY, RETRY_PART, UNIQUE, UNIQUE_PART
 from quvatlh.core.limits import DAY_MS, INTEGER_MAX, SECOND_MS
 from quvatlh.core.model import WAITING, HtbClass, Keep, QueueSettings
 from quvatlh.service.pool import Bulk, Json, Rejected
@@ -214,6 +214,8 @@ PATCH_QUEUE: Final = _patching(
         **QUEUE_FIELDS,
         "keep": Field(_keep_part(_PLAIN.keep), "keep_part"),
         "keep_failed": Field(_keep_part(_PLAIN.keep_failed), "keep_failed_part"),
+        "retry": Field(RETRY_PART, "retry_part"),
+        "unique": Field(UNIQUE_PART, "unique_part"),
     },
     _QUEUE_DEFAULTS,
 )

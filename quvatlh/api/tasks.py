@@ -38,7 +38,7 @@ from quvatlh.api.checks import (
 )
 from quvatlh.api.formats import DURATION_FORM, TIME_FORM, duration_ms, encode, time_ms
 from quvatlh.core import limits
-from quvatlh.core.model import FINISHED
+from quvatlh.core.model import FINISHED, Retry, Unique
 from quvatlh.service.pool import NewTask
 
 T = TypeVar("T")
@@ -89,6 +89,7 @@ def _code(given: Any) -> dict[str, Any]:
 
 _CODE = Kind(_code, _either(_SOURCE, _NAMED_CODE, "Lua source, or a stored policy"))
 
+_PLAIN_RETRY = Retry()
 _DELAYS = list_of(duration(), items_min=1)
 _BACKOFF = choice("exponential", "linear", "constant")
 
@@ -116,19 +117,18 @@ def _jitter(given: Any) -> int:
     return round(share * PERMILLE)
 
 
-_RETRY = object_of(
-    {
-        "attempts": Field(integer(1, limits.ATTEMPTS_MAX)),
-        "backoff": Field(Kind(_backoff, _either(_BACKOFF, _DELAYS))),
-        "first": Field(duration(), "first_ms"),
-        "factor": Field(Kind(_factor, {"type": "number", "minimum": 1, "maximum": 1000}), "factor_milli"),
-        "max": Field(duration(), "max_ms"),
-        "jitter": Field(Kind(_jitter, {"type": ["string", "number"], "description": "10% or 0.1"}), "jitter_permille"),
-        "permanent_exit_codes": Field(list_of(integer(-(2**31), COUNT_MAX), 256)),
-        "permanent_exceptions": Field(list_of(_NAME)),
-        "permanent_statuses": Field(list_of(integer(100, 599), 256)),
-    }
-)
+_RETRY_FIELDS = {
+    "attempts": Field(integer(1, limits.ATTEMPTS_MAX)),
+    "backoff": Field(Kind(_backoff, _either(_BACKOFF, _DELAYS))),
+    "first": Field(duration(), "first_ms"),
+    "factor": Field(Kind(_factor, {"type": "number", "minimum": 1, "maximum": 1000}), "factor_milli"),
+    "max": Field(duration(), "max_ms"),
+    "jitter": Field(Kind(_jitter, {"type": ["string", "number"], "description": "10% or 0.1"}), "jitter_permille"),
+    "permanent_exit_codes": Field(list_of(integer(-(2**31), COUNT_MAX), 256)),
+    "permanent_exceptions": Field(list_of(_NAME)),
+    "permanent_statuses": Field(list_of(integer(100, 599), 256)),
+}
+_RETRY = object_of(_RETRY_FIELDS)
 
 
 def _retry(given: Any) -> dict[str, Any]:
@@ -136,6 +136,18 @@ def _retry(given: Any) -> dict[str, Any]:
     if isinstance(checked.get("backoff"), list):
         checked |= {"backoff": "list", "delays_ms": checked["backoff"]}
     return checked
+
+
+def _retry_part(given: Any) -> dict[str, Any]:
+    """In a PATCH: what is not given stays, and null takes it back."""
+    part = _retry(given)
+    for name in given:
+        if given[name] is None:
+            key = _RETRY_FIELDS[name].key or name
+            part[key] = getattr(_PLAIN_RETRY, key)
+    if "backoff" in part and part["backoff"] != "list":
+        part["delays_ms"] = []
+    return part
 
 
 _WHILE = choice("queued", "active", "unfinished")
@@ -161,8 +173,18 @@ def _unique(given: Any) -> dict[str, Any]:
     return checked
 
 
+def _unique_part(given: Any) -> dict[str, Any]:
+    """In a PATCH: what is not given stays, and null takes it back. One `while` replaces the other."""
+    part = _unique(given)
+    if "while" in given:
+        part = {"while": Unique().while_, "for_ms": None} | part
+    return {"key": None} | part if "key" in given else part
+
+
 RETRY: Final = Kind(_retry, _RETRY.schema)
+RETRY_PART: Final = Kind(_retry_part, _RETRY.schema)
 UNIQUE: Final = Kind(_unique, _UNIQUE.schema)
+UNIQUE_PART: Final = Kind(_unique_part, _UNIQUE.schema)
 LEASE: Final = duration(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 _NOTIFY = object_of(
     {

@@ -158,7 +158,7 @@ async def _before(client: Client, name: str) -> Json | None:
 
 
 def _changes(named: Mapping[str, str], before: Json) -> Json:
-    """What the node is told. `retry` and `unique` have parts, of which those not named stay; of `keep` it sees to that itself."""
+    """What the node is told: what is named. It leaves the other parts of `keep`, `retry` and `unique` as they are."""
     changes: Json = {}
     for field, text in named.items():
         if field == "workers":
@@ -173,11 +173,12 @@ def _changes(named: Mapping[str, str], before: Json) -> Json:
         elif field not in _PART_OF:
             changes[field] = value_of(text)
     for whole in dict.fromkeys(_PART_OF[field][0] for field in named if field in _PART_OF):
-        parts = dict(before.get(whole) or {})
-        for field, (of, part) in _PART_OF.items():
-            if of == whole and field in named:
-                parts[part] = _PARTS.get(field, value_of)(named[field])
-        changes[whole] = _without(parts, whole, named)
+        parts = {
+            part: _PARTS.get(field, value_of)(named[field])
+            for field, (of, part) in _PART_OF.items()
+            if of == whole and field in named
+        }
+        changes[whole] = parts if _is_left({**(before.get(whole) or {}), **parts}, whole, named) else None
     return changes
 
 
@@ -222,14 +223,14 @@ _RETRY: Json = {
 """As it is without being set."""
 
 
-def _without(parts: Json, whole: str, named: Mapping[str, str]) -> Json | None:
+def _is_left(parts: Json, whole: str, named: Mapping[str, str]) -> bool:
     """`--unique none` takes the whole away; so does none where nothing else is set then."""
     options = [field for field, (of, _) in _PART_OF.items() if of == whole]
     if all(named.get(field) != NONE for field in options):
-        return parts
+        return True
     if whole == "unique":
-        return None if named.get("unique") == NONE or not any(parts.values()) else parts
-    return parts if any(value not in (None, _RETRY[part]) for part, value in parts.items()) else None
+        return named.get("unique") != NONE and any(parts.values())
+    return any(value not in (None, _RETRY[part]) for part, value in parts.items())
 
 
 def value_of(text: str) -> int | float | str | None:

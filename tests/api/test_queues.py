@@ -133,6 +133,36 @@ async def test_a_patch_of_a_keep_leaves_what_it_does_not_name(node: Node) -> Non
     assert (changed["keep"], changed["keep_failed"]) == (kept["keep"], {"age": "3h", "count": 5})
 
 
+@pytest.mark.parametrize(
+    ("field", "given", "left"),
+    [
+        ("retry", {"first": "5s"}, {"first": "5s"}),
+        ("retry", {"attempts": None, "max": None}, {"attempts": 25, "max": "1h"}),
+        ("retry", {"backoff": "linear"}, {"backoff": "linear"}),
+        ("retry", {"backoff": None}, {"backoff": "exponential"}),
+        ("retry", {"permanent_exit_codes": None, "jitter": 0.5}, {"permanent_exit_codes": [], "jitter": "50%"}),
+        ("retry", {}, {}),
+        ("unique", {"while": "active"}, {"while": "active"}),
+        ("unique", {"while": "2h"}, {"while": "2h"}),
+        ("unique", {"while": None}, {"while": "unfinished"}),
+        ("unique", {"key": None}, {"key": None}),
+        ("unique", {"key": "other"}, {"key": "other"}),
+    ],
+)
+async def test_a_patch_of_a_retry_or_a_unique_leaves_what_it_does_not_name(
+    node: Node, field: str, given: dict[str, Any], left: dict[str, Any]
+) -> None:
+    whole = {
+        "retry": {"attempts": 4, "backoff": ["2s", "1m"], "max": "5m", "permanent_exit_codes": [64]},
+        "unique": {"key": "k", "while": "1h"},
+    }
+    before = (await node.client.ask("PUT", "/v1/queues/q", whole)).json
+    changed = (await node.client.ask("PATCH", "/v1/queues/q", {field: given})).json
+    assert changed == before | {field: before[field] | left}
+    assert (await node.client.ask("PATCH", "/v1/queues/q", {field: None})).json[field] is None
+    assert (await node.client.ask("PUT", "/v1/queues/q", {field: given})).json[field] != before[field]
+
+
 async def test_a_key_of_weight_may_hold_what_keys_hold(node: Node) -> None:
     weights = {"acme/eu": 3}
     assert (await node.client.ask("PUT", "/v1/queues/q", {"key_weights": weights})).json["key_weights"] == weights

@@ -7,7 +7,7 @@ import pytest
 from quvatlh.core import commands as c
 from quvatlh.core import queries
 from quvatlh.core.commands import ClassChanges, QueueChanges
-from quvatlh.core.commands.settings import KeepChanges
+from quvatlh.core.commands.settings import KeepChanges, RetryChanges, UniqueChanges
 from quvatlh.core.limits import DAY_MS
 from quvatlh.core.model import (
     Code,
@@ -20,6 +20,7 @@ from quvatlh.core.model import (
     TaskSpec,
     TaskState,
     TokenScope,
+    Unique,
 )
 from quvatlh.core.rejections import Rejection
 from quvatlh.core.results import Ok, Versioned, Worked
@@ -48,6 +49,24 @@ def test_a_patch_of_keep_leaves_what_it_does_not_name_and_entries_of_before_brin
     assert kept() == (Keep(9000, 7), Keep(5000, 1))
     table.do(c.PatchQueue("q", QueueChanges(keep=Keep(1000))))
     assert kept() == (Keep(1000), Keep(5000, 1))
+
+
+def test_a_patch_of_retry_or_unique_leaves_what_it_does_not_name_and_none_takes_the_whole_away(table: Table) -> None:
+    def found() -> tuple[Retry | None, Unique | None]:
+        settings = queries.queues(table.db, table.now, "q")[0].settings
+        return settings.retry, settings.unique
+
+    table.do(c.PatchQueue("q", QueueChanges(retry_part=RetryChanges(attempts=4), unique_part=UniqueChanges(key="k"))))
+    assert found() == (Retry(attempts=4), Unique(key="k"))
+    table.do(
+        c.PatchQueue("q", QueueChanges(retry_part=RetryChanges(first_ms=5000), unique_part=UniqueChanges(for_ms=9)))
+    )
+    assert found() == (Retry(attempts=4, first_ms=5000), Unique(key="k", for_ms=9))
+    table.do(c.PatchQueue("q", QueueChanges(retry_part=None, unique_part=None)))
+    assert found() == (None, None)
+    table.do(c.PatchQueue("q", QueueChanges(retry=Retry(attempts=2))))  # as entries of before say it
+    table.do(c.PatchQueue("q", QueueChanges(retry=Retry(first_ms=7))))
+    assert found() == (Retry(first_ms=7), None)
 
 
 def test_a_queue_shows_what_is_in_it(table: Table) -> None:

@@ -76,6 +76,14 @@ async def test_every_setting_of_a_queue_is_made_shown_and_taken_away(seen: Seen)
     await seen.dialog.get_by_label("Retry").fill("often")
     await seen.press("Change", seen.dialog)
     await expect(seen.dialog.get_by_role("alert")).to_contain_text("Retry is no JSON")
+    await seen.dialog.get_by_label("Unique", exact=True).fill("active")
+    await seen.dialog.get_by_label("Retry").fill('{"attempts": 6}')
+    await seen.agree("Change")
+    told = await seen.ask("/v1/queues/whole")
+    assert told["unique"] == {"while": "active", "key": None}
+    assert (told["retry"]["attempts"], told["retry"]["backoff"]) == (6, "exponential")
+    assert told["retry"]["permanent_exit_codes"] == []
+    await seen.press("Change…")
     for label in list(given)[2:]:
         await seen.dialog.get_by_label(label, exact=True).fill("")
     await seen.agree("Change")

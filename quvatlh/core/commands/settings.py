@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from quvatlh.core.model import (
     TimeMs,
     TokenScope,
     Unique,
+    UniqueWhile,
     Weight,
 )
 
@@ -36,6 +38,25 @@ from quvatlh.core.model import (
 class KeepChanges(Changes, frozen=True):
     age_ms: SpanMs | UnsetType = UNSET
     count: Serial | UnsetType = UNSET
+
+
+class RetryChanges(Changes, frozen=True):
+    attempts: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_MAX)] | UnsetType = UNSET
+    backoff: Literal["exponential", "linear", "constant", "list"] | UnsetType = UNSET
+    delays_ms: Annotated[tuple[SpanMs, ...], Meta(max_length=limits.LIST_ITEMS_MAX)] | UnsetType = UNSET
+    first_ms: SpanMs | UnsetType = UNSET
+    factor_milli: Annotated[int, Meta(ge=1000, le=1_000_000)] | UnsetType = UNSET
+    max_ms: SpanMs | UnsetType = UNSET
+    jitter_permille: Annotated[int, Meta(ge=0, le=1000)] | UnsetType = UNSET
+    permanent_exit_codes: Annotated[tuple[Signed, ...], Meta(max_length=256)] | UnsetType = UNSET
+    permanent_exceptions: Names | UnsetType = UNSET
+    permanent_statuses: Annotated[tuple[Count, ...], Meta(max_length=256)] | UnsetType = UNSET
+
+
+class UniqueChanges(Changes, frozen=True, rename={"while_": "while"}):
+    key: Name | UnsetType | None = UNSET
+    while_: UniqueWhile | UnsetType = UNSET
+    for_ms: Annotated[int, Meta(ge=1, le=limits.TIME_MS_MAX)] | UnsetType | None = UNSET
 
 
 class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
@@ -58,15 +79,29 @@ class QueueChanges(Changes, frozen=True, rename={"class_": "class"}):
     keep_part: KeepChanges | UnsetType = UNSET
     """Of `keep`, what is named. Entries of before bring it whole."""
     keep_failed_part: KeepChanges | UnsetType = UNSET
+    retry_part: RetryChanges | UnsetType | None = UNSET
+    """None takes the whole away."""
+    unique_part: UniqueChanges | UnsetType | None = UNSET
 
     def on(self, before: QueueSettings) -> QueueSettings:
         """What is not named stays."""
         named = _named(self)
-        for field in ("keep", "keep_failed"):
-            part = named.pop(f"{field}_part", None)
-            if part is not None:
-                named[field] = replace(named.get(field, getattr(before, field)), **_named(part))
+        for field, plain in _PLAIN.items():
+            part = named.pop(f"{field}_part", UNSET)
+            if part is None:
+                named[field] = None
+            elif part is not UNSET:
+                named[field] = replace(named.get(field, getattr(before, field)) or plain, **_named(part))
         return replace(before, **named)
+
+
+_PLAIN: Final[Mapping[str, Any]] = {
+    "keep": QueueSettings().keep,
+    "keep_failed": QueueSettings().keep_failed,
+    "retry": Retry(),
+    "unique": Unique(),
+}
+"""What has parts, without any of them."""
 
 
 def _named(changes: Changes) -> dict[str, Any]:

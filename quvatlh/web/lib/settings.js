@@ -19,21 +19,24 @@ const once = {
   say: (unique) => [unique.while, unique.key].filter(Boolean).join(" "),
   read: (given) => {
     const [held, key] = given.split(/\s+(.*)/s);
-    return key ? { while: held, key } : { while: held };
+    return { while: held, key: key || null };
   },
 };
 const again = {
   kind: "text", rows: "3",
   hint: 'as JSON, such as {"attempts": 5, "backoff": "linear", "first": "10s"}; empty: as without',
   say: (retry) => JSON.stringify(retry),
-  read: (given) => {
+  read: (given, before) => {
     try {
-      return JSON.parse(given);
+      const retry = JSON.parse(given);
+      return retry && typeof retry === "object" ? { ...without(before), ...retry } : retry;
     } catch (error) {
       throw new Error(`Retry is no JSON: ${error.message}`);
     }
   },
 };
+/** A part that is not said any more goes back. */
+const without = (before) => Object.fromEntries(Object.keys(before ?? {}).map((part) => [part, null]));
 const weights = {
   kind: "text", rows: "3",
   hint: "under sfq, a line each, such as acme = 3; the others have 1",
@@ -102,7 +105,7 @@ export function changes(fields, values, given = {}) {
     const now = String(values[field.name] ?? "").trim();
     if (now === text(field, given[field.name])) continue;
     if (now === "") found[field.name] = null;
-    else if (field.read) found[field.name] = field.read(now);
+    else if (field.read) found[field.name] = field.read(now, given[field.name]);
     else if (field.list) found[field.name] = listed(now);
     else if (field.kind === "number" || ((field.name === "rate" || field.name === "ceil") && /^\d+(\.\d+)?$/.test(now))) found[field.name] = Number(now);
     else found[field.name] = now;
