@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from quvatlh.api.formats import duration_text, time_text
-from quvatlh.core.limits import LEASE_MS_DEFAULT
+from quvatlh.core.limits import BACKOFF_MS_MAX_DEFAULT, LEASE_MS_DEFAULT
 from quvatlh.core.model import Notify, Retry, Stop, TaskSpec, Unique, Work
 from quvatlh.service.pool import Json
 
@@ -89,6 +89,8 @@ def retry(value: Json) -> Json:
     delays = full.pop("delays_ms")
     if full["backoff"] == "list":
         full["backoff"] = [duration_text(ms) for ms in delays]
+    elif full["max_ms"] is None:
+        full["max_ms"] = BACKOFF_MS_MAX_DEFAULT
     shown: Json = wire(full)
     factor, jitter = shown.pop("factor_milli"), shown.pop("jitter_permille")
     return shown | {"factor": factor / 1000, "jitter": f"{jitter / 10:g}%"}

@@ -109,7 +109,7 @@ Examples:
 @click.option("--backoff", metavar="HOW", help="exponential, linear, constant, or waits as 10s,1m,10m.")
 @click.option("--backoff-first", metavar="D", help="The first wait. [default: 1s]")
 @click.option("--backoff-factor", metavar="X", help="By how much exponential waits grow. [default: 2]")
-@click.option("--backoff-max", metavar="D", help="The longest wait. [default: 1h]")
+@click.option("--backoff-max", metavar="D", help="The longest wait. [default: 1h; of a list none]")
 @click.option("--backoff-jitter", metavar="P", help="Share by which waits vary, as 10% or 0.1. [default: 10%]")
 @click.option("--permanent-exit", metavar="N,N", help="Exit statuses after which tasks are not tried again.")
 @click.option("--permanent-exception", metavar="E,E", help="The same of exceptions, as ValueError,shop.Gone.")

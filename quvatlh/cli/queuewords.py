@@ -130,7 +130,7 @@ _PERMANENT = {
 def _backoff_words(retry: Json) -> str:
     backoff = retry["backoff"]
     if isinstance(backoff, list):
-        words = f"after {', '.join(backoff)}"
+        words = f"after {', '.join(backoff)}" + (f", at most {retry['max']}" if retry["max"] else "")
     else:
         words = f"{backoff} from {retry['first']}" + ("" if backoff == "constant" else f" to {retry['max']}")
     if backoff == "exponential" and retry["factor"] != _FACTOR:

@@ -13,13 +13,22 @@ _PYTHONS_OWN = "builtins."
 
 
 def delay_ms(retry: Retry, failures: int, chance: int) -> int:
-    """The wait after the `failures`-th failure (from 1), with jitter: half the chances give less, half more."""
-    base = _base_ms(retry, failures)
+    """The wait after the `failures`-th failure (from 1), with jitter: half the chances give less, half more, but none more
+    than `max_ms`."""
+    most = max_ms(retry)
+    base = min(_base_ms(retry, failures, most), most)
     spread = base * retry.jitter_permille // 1000
-    return max(0, min(base + spread * (chance - _HALF) // _HALF, limits.TIME_MS_MAX))
+    return max(0, min(base + spread * (chance - _HALF) // _HALF, most))
 
 
-def _base_ms(retry: Retry, failures: int) -> int:
+def max_ms(retry: Retry) -> int:
+    """The longest wait there is."""
+    if retry.max_ms is not None:
+        return retry.max_ms
+    return limits.TIME_MS_MAX if retry.backoff == "list" else limits.BACKOFF_MS_MAX_DEFAULT
+
+
+def _base_ms(retry: Retry, failures: int, most: int) -> int:
     if retry.backoff == "list":
         return retry.delays_ms[min(failures, len(retry.delays_ms)) - 1] if retry.delays_ms else 0
     delay = retry.first_ms
@@ -27,10 +36,10 @@ def _base_ms(retry: Retry, failures: int) -> int:
         delay *= failures
     elif retry.backoff == "exponential" and retry.factor_milli > 1000:
         for _ in range(failures - 1):
-            if delay >= retry.max_ms or delay == 0:
+            if delay >= most or delay == 0:
                 break
             delay = max(delay + 1, delay * retry.factor_milli // 1000)
-    return min(delay, retry.max_ms)
+    return delay
 
 
 def is_permanent(retry: Retry, detail: EndDetail | None) -> bool:

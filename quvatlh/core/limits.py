@@ -69,6 +69,8 @@ LEASE_MS_MAX: Final = HOUR_MS
 
 ATTEMPTS_DEFAULT: Final = 25
 ATTEMPTS_MAX: Final = 10_000
+BACKOFF_MS_MAX_DEFAULT: Final = HOUR_MS
+"""Of waits that are reckoned; those of a list are as somebody gave them."""
 DEATHS_MAX: Final = 3
 """Workers that died with a task before it is taken for the cause."""
 

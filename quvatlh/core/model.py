@@ -108,7 +108,8 @@ class Retry(Value, frozen=True):
     """For `list`: the waits in order, the last one repeated."""
     first_ms: SpanMs = limits.SECOND_MS
     factor_milli: Annotated[int, Meta(ge=1000, le=1_000_000)] = 2000
-    max_ms: SpanMs = limits.HOUR_MS
+    max_ms: SpanMs | None = None
+    """No wait is longer, with its jitter. None: an hour, and no bound for a `list`."""
     jitter_permille: Annotated[int, Meta(ge=0, le=1000)] = 100
     permanent_exit_codes: Annotated[tuple[Signed, ...], Meta(max_length=256)] = ()
     permanent_exceptions: Names = ()

@@ -137,8 +137,9 @@ async def test_a_patch_of_a_keep_leaves_what_it_does_not_name(node: Node) -> Non
     ("field", "given", "left"),
     [
         ("retry", {"first": "5s"}, {"first": "5s"}),
-        ("retry", {"attempts": None, "max": None}, {"attempts": 25, "max": "1h"}),
+        ("retry", {"attempts": None, "max": None}, {"attempts": 25, "max": None}),
         ("retry", {"backoff": "linear"}, {"backoff": "linear"}),
+        ("retry", {"backoff": "linear", "max": None}, {"backoff": "linear", "max": "1h"}),
         ("retry", {"backoff": None}, {"backoff": "exponential"}),
         ("retry", {"permanent_exit_codes": None, "jitter": 0.5}, {"permanent_exit_codes": [], "jitter": "50%"}),
         ("retry", {}, {}),

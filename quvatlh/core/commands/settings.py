@@ -46,7 +46,7 @@ class RetryChanges(Changes, frozen=True):
     delays_ms: Annotated[tuple[SpanMs, ...], Meta(max_length=limits.LIST_ITEMS_MAX)] | UnsetType = UNSET
     first_ms: SpanMs | UnsetType = UNSET
     factor_milli: Annotated[int, Meta(ge=1000, le=1_000_000)] | UnsetType = UNSET
-    max_ms: SpanMs | UnsetType = UNSET
+    max_ms: SpanMs | UnsetType | None = UNSET
     jitter_permille: Annotated[int, Meta(ge=0, le=1000)] | UnsetType = UNSET
     permanent_exit_codes: Annotated[tuple[Signed, ...], Meta(max_length=256)] | UnsetType = UNSET
     permanent_exceptions: Names | UnsetType = UNSET
