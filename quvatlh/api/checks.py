@@ -99,6 +99,23 @@ def named(*, slash: bool = False, chars_max: int = limits.NAME_CHARS_MAX) -> Kin
     return Kind(check, {"type": "string", "minLength": 1, "maxLength": chars_max, "pattern": pattern})
 
 
+STEPS: Final = frozenset((".", ".."))
+"""What an address loses on its way, so that nothing of such a name can be asked for."""
+
+
+def addressed() -> Kind:
+    """A name that is new and will stand in addresses, as a queue's does."""
+    kind = named()
+
+    def check(given: Any) -> str:
+        name: str = kind.check(given)
+        if name in STEPS:
+            raise ValueError(f"must not be {name!r}: no address can hold it")
+        return name
+
+    return Kind(check, {**kind.schema, "pattern": r"^(?!\.{1,2}$)[^\u0000-\u001f\u007f/]*$"})
+
+
 def _name_fault(given: object, chars_max: int) -> str:
     if not isinstance(given, str):
         return f"must be text, not {shown(given)}"

@@ -14,6 +14,7 @@ from quvatlh.api.checks import (
     Faults,
     Field,
     Kind,
+    addressed,
     boolean,
     choice,
     duration,
@@ -84,7 +85,7 @@ _CLEARED: Final = {"expires": "expires_ms", "limit": "limit", "keep": "keep_ms"}
 """What may be taken away again: here null says that."""
 _SET: Final = object_of(
     {
-        "queue": Field(named()),
+        "queue": Field(addressed()),
         "priority": Field(integer(-(2**31), COUNT_MAX)),
         "tags": Field(list_of(TAG)),
         "at": Field(time(), "at_ms"),
@@ -119,7 +120,7 @@ _PLAIN: Final = _verb({})
 VERB_BODIES: Final[Mapping[Verb, Kind]] = {
     "delete": _PLAIN,
     "kill": _PLAIN,
-    "retry": _verb({"queue": Field(named())}),
+    "retry": _verb({"queue": Field(addressed())}),
     "relocate": _verb({"to": Field(named())}),
     "update": _verb({"set": Field(Kind(_set, {**_SET.schema, "minProperties": 1}))}, "set"),
 }

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from quvatlh.api import work
-from quvatlh.api.checks import named
+from quvatlh.api.checks import addressed, named
 from quvatlh.api.formats import may_be_too_large, may_lack_keys
 from quvatlh.core.limits import ADD_TASKS_MAX
 from quvatlh.core.model import Signed, TaskSpec, Work
@@ -48,7 +48,7 @@ class _Add(Struct, forbid_unknown_fields=True):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Add)
-_name, _pathlike = named().check, named(slash=True).check
+_name, _queue, _pathlike = named().check, addressed().check, named(slash=True).check
 
 
 def tasks_of(raw: bytes) -> list[NewTask] | None:
@@ -67,7 +67,7 @@ def _made(given: _Task) -> NewTask:
     if given.name is not UNSET:
         rest["name"] = _pathlike(given.name)
     if given.queue is not UNSET:
-        rest["queue"] = _name(given.queue)
+        rest["queue"] = _queue(given.queue)
     if given.group is not UNSET:
         rest["group"] = _name(given.group)
     if given.key is not UNSET:

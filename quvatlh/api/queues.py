@@ -19,6 +19,7 @@ from quvatlh.api.checks import (
     Faults,
     Field,
     Kind,
+    addressed,
     boolean,
     choice,
     duration,
@@ -36,10 +37,13 @@ from quvatlh.api.params import CURSOR, LIMIT, LIMIT_DEFAULT, Param
 from quvatlh.api.tasks import COUNT_MAX, LEASE, RETRY, RETRY_PART, UNIQUE, UNIQUE_PART
 from quvatlh.core.limits import DAY_MS, INTEGER_MAX, SECOND_MS
 from quvatlh.core.model import WAITING, HtbClass, Keep, QueueSettings
+from quvatlh.core.verbs.classes import ROOT_CEIL
+from quvatlh.core.verbs.queues import BURST_ALONE
 from quvatlh.service.pool import Bulk, Json, Rejected
 from quvatlh.service.queueing import PURGED, QueueSort
 
 NAME: Final = named()
+NEW_NAME: Final = addressed()
 WEIGHT_MAX: Final = 1_000_000
 MILLI: Final = 1000
 RATE_FORM: Final = "a rate such as 100/m, 5/s or 1/30s"
@@ -116,7 +120,7 @@ QUEUE_FIELDS: Final[Mapping[str, Field]] = {
     "lease": Field(LEASE, "lease_ms"),
     "keep": Field(_keep(_PLAIN.keep)),
     "keep_failed": Field(_keep(_PLAIN.keep_failed)),
-    "workers": Field(list_of(NAME)),
+    "workers": Field(list_of(NAME, items_min=1)),
     "class": Field(NAME),
     "key_weights": Field(map_of(named(slash=True), integer(1, WEIGHT_MAX))),
 }
@@ -143,7 +147,10 @@ def _htb_rate(given: Any) -> int:
         return milli
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= COUNT_MAX:
         raise ValueError(f"must be a number of slots, or {RATE_FORM}, from 0 to {COUNT_MAX}, not {shown(given)}")
-    return round(given * MILLI)
+    milli = round(given * MILLI)
+    if given and not milli:
+        raise ValueError(f"must be 0, or at least {1 / MILLI}, not {shown(given)}")
+    return milli
 
 
 HTB_RATE: Final = Kind(
@@ -180,12 +187,23 @@ def _relations(checked: Json) -> None:
         raise Faults(Fault("ceil", "must not be below the rate"))
 
 
-def _putting(fields: Mapping[str, Field]) -> Kind:
+def _whole_queue(checked: Json) -> None:
+    if "burst" in checked and "rate" not in checked:
+        raise Faults(Fault(".burst", BURST_ALONE))
+
+
+def _whole_class(checked: Json) -> None:
+    _relations(checked)
+    if checked.get("parent") is None and checked.get("ceil_milli", 0) > checked.get("rate_milli", _ROOT.rate_milli):
+        raise Faults(Fault(".ceil", ROOT_CEIL))
+
+
+def _putting(fields: Mapping[str, Field], judge: Callable[[Json], None]) -> Kind:
     kind = object_of(fields)
 
     def check(given: Any) -> Json:
         checked: Json = kind.check(given)
-        _relations(checked)
+        judge(checked)
         return checked
 
     return Kind(check, kind.schema)
@@ -208,7 +226,7 @@ def _patching(fields: Mapping[str, Field], defaults: Json) -> Kind:
     return Kind(check, {**kind.schema, "minProperties": 1})
 
 
-PUT_QUEUE: Final = _putting(QUEUE_FIELDS)
+PUT_QUEUE: Final = _putting(QUEUE_FIELDS, _whole_queue)
 PATCH_QUEUE: Final = _patching(
     {
         **QUEUE_FIELDS,
@@ -219,7 +237,7 @@ PATCH_QUEUE: Final = _patching(
     },
     _QUEUE_DEFAULTS,
 )
-PUT_CLASS: Final = _putting(CLASS_FIELDS)
+PUT_CLASS: Final = _putting(CLASS_FIELDS, _whole_class)
 PATCH_CLASS: Final = _patching(CLASS_FIELDS, _CLASS_DEFAULTS)
 PURGE: Final = object_of({"states": Field(list_of(choice(*PURGED), len(PURGED), items_min=1))})
 SLICE: Final = 50
@@ -355,7 +373,7 @@ def _new(exchange: Exchange) -> str:
     """A name that something is given."""
     name = exchange.path["name"]
     try:
-        NAME.check(name)
+        NEW_NAME.check(name)
     except ValueError as error:
         raise rejected([Fault(".name", str(error))]) from None
     return name

@@ -19,6 +19,7 @@ from quvatlh.api.checks import (
     Faults,
     Field,
     Kind,
+    addressed,
     boolean,
     choice,
     duration,
@@ -38,6 +39,7 @@ from quvatlh.api.checks import (
 )
 from quvatlh.api.formats import DURATION_FORM, TIME_FORM, duration_ms, encode, time_ms
 from quvatlh.core import limits
+from quvatlh.core.backoff import BEYOND, first_is_beyond
 from quvatlh.core.model import FINISHED, Retry, Unique
 from quvatlh.service.pool import NewTask
 
@@ -46,6 +48,7 @@ T = TypeVar("T")
 ID_FORM: Final = "1 to 128 of A-Z a-z 0-9 . _ : -"
 ID: Final = matching(r"[A-Za-z0-9._:-]{1,128}", ID_FORM, limits.ID_CHARS_MAX)
 PERMILLE: Final = 1000
+EXIT_CODE_MAX: Final = 255
 COUNT_MAX: Final = 2**31 - 1
 _NAME, _PATHLIKE = named(), named(slash=True)
 
@@ -124,7 +127,7 @@ _RETRY_FIELDS = {
     "factor": Field(Kind(_factor, {"type": "number", "minimum": 1, "maximum": 1000}), "factor_milli"),
     "max": Field(duration(), "max_ms"),
     "jitter": Field(Kind(_jitter, {"type": ["string", "number"], "description": "10% or 0.1"}), "jitter_permille"),
-    "permanent_exit_codes": Field(list_of(integer(-(2**31), COUNT_MAX), 256)),
+    "permanent_exit_codes": Field(list_of(integer(0, EXIT_CODE_MAX), 256)),
     "permanent_exceptions": Field(list_of(_NAME)),
     "permanent_statuses": Field(list_of(integer(100, 599), 256)),
 }
@@ -132,6 +135,13 @@ _RETRY = object_of(_RETRY_FIELDS)
 
 
 def _retry(given: Any) -> dict[str, Any]:
+    checked = _retry_named(given)
+    if "first_ms" in checked and first_is_beyond(Retry(**checked)):
+        raise Faults(Fault(".first", BEYOND))
+    return checked
+
+
+def _retry_named(given: Any) -> dict[str, Any]:
     checked: dict[str, Any] = _RETRY.check(given)
     if isinstance(checked.get("backoff"), list):
         checked |= {"backoff": "list", "delays_ms": checked["backoff"]}
@@ -139,8 +149,8 @@ def _retry(given: Any) -> dict[str, Any]:
 
 
 def _retry_part(given: Any) -> dict[str, Any]:
-    """In a PATCH: what is not given stays, and null takes it back."""
-    part = _retry(given)
+    """In a PATCH: what is not given stays, and null takes it back. What comes of it is judged with the rest."""
+    part = _retry_named(given)
     for name in given:
         if given[name] is None:
             key = _RETRY_FIELDS[name].key or name
@@ -248,7 +258,7 @@ FIELDS: Final[Mapping[str, Spec]] = {
     "group": Spec(_NAME),
     "kind": Spec(choice("job", "service")),
     "limit": Spec(integer(1, COUNT_MAX)),
-    "queue": Spec(_NAME),
+    "queue": Spec(addressed()),
     "queue_limit": Spec(integer(0, COUNT_MAX)),
     "balancable": Spec(boolean()),
     "tags": Spec(list_of(TAG)),

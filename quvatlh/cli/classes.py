@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from quvatlh.cli.lazy import NearGroup
-from quvatlh.cli.names import completing, hinting
+from quvatlh.cli.names import completing, hinting, nameable
 from quvatlh.cli.printing import Table, labelled, plain, print_json
 from quvatlh.cli.queues import NONE, value_of
 from quvatlh.cli.session import Session, speaks_http
@@ -18,7 +18,7 @@ INDENT = "  "
 
 Json = dict[str, Any]
 
-_NAME = click.argument("name", metavar="CLASS", shell_complete=completing("classes"))
+_NAME = click.argument("name", metavar="CLASS", shell_complete=completing("classes"), callback=nameable)
 
 
 @click.group(cls=NearGroup)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import difflib
 from collections.abc import AsyncIterator, Callable
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -37,6 +37,14 @@ async def names(client: Client, kind: Kind) -> list[str]:
         }
         listed = await ask[kind]()
     return [each["name"] for each in listed]
+
+
+def nameable(_: click.Context, __: click.Parameter, given: Any) -> Any:
+    """One, or several: none that no address can hold."""
+    for name in [given] if isinstance(given, str) else given:
+        if name in {"", ".", ".."}:
+            raise click.BadParameter(f"{name!r} is no name")
+    return given
 
 
 @contextlib.asynccontextmanager

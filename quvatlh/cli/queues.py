@@ -10,7 +10,7 @@ import click
 
 from quvatlh.cli.lazy import NearGroup
 from quvatlh.cli.ls import STATES
-from quvatlh.cli.names import completing, hinting
+from quvatlh.cli.names import completing, hinting, nameable
 from quvatlh.cli.printing import Table, count, plain, print_json, say
 from quvatlh.cli.progress import progress
 from quvatlh.cli.queuewords import HEADS, row, tell
@@ -28,8 +28,10 @@ WAITING = ("scheduled", "pending", "retrying")
 
 Json = dict[str, Any]
 
-_NAME = click.argument("name", metavar="QUEUE", shell_complete=completing("queues"))
-_NAMES = click.argument("names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=completing("queues"))
+_NAME = click.argument("name", metavar="QUEUE", shell_complete=completing("queues"), callback=nameable)
+_NAMES = click.argument(
+    "names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=completing("queues"), callback=nameable
+)
 
 
 @click.command()
@@ -186,6 +188,10 @@ def _weights(text: str) -> dict[str, Any]:
     pairs = [pair.rpartition("=") for pair in text.split(",") if pair]
     if not all(key and weight for key, _, weight in pairs):
         raise click.UsageError(f"--key-weights: {plain(text)} is not KEY=INT,..")
+    keys = [key for key, _, _ in pairs]
+    doubled = next((key for key in keys if keys.count(key) > 1), None)
+    if doubled is not None:
+        raise click.UsageError(f"--key-weights: {plain(doubled)} stands twice")
     return {key: value_of(weight) for key, _, weight in pairs}
 
 

@@ -28,6 +28,14 @@ def max_ms(retry: Retry) -> int:
     return limits.TIME_MS_MAX if retry.backoff == "list" else limits.BACKOFF_MS_MAX_DEFAULT
 
 
+BEYOND = "must not be longer than max, which is 1h where it is not given"
+
+
+def first_is_beyond(retry: Retry) -> bool:
+    """The first wait that was asked for is one that there cannot be."""
+    return retry.backoff != "list" and retry.first_ms > max_ms(retry)
+
+
 def _base_ms(retry: Retry, failures: int, most: int) -> int:
     if retry.backoff == "list":
         return retry.delays_ms[min(failures, len(retry.delays_ms)) - 1] if retry.delays_ms else 0

@@ -109,7 +109,7 @@ class Queues:
 
     async def patch_queue(self, call: Call, name: str, changes: Json) -> Json:
         wanted = _convert(changes, c.QueueChanges)
-        await self._writes.write(call, asks.Do(c.PatchQueue(name, wanted)))
+        await self._writes.write(call, asks.Do(c.PatchQueue(name, wanted, judged=True)))
         return await shown(self.queue(call, name))
 
     async def delete_queue(self, call: Call, name: str) -> None:
@@ -158,7 +158,7 @@ class Queues:
         return await shown(self.get_class(call, name))
 
     async def patch_class(self, call: Call, name: str, changes: Json) -> Json:
-        await self._writes.write(call, asks.Do(c.PatchClass(name, _convert(changes, c.ClassChanges))))
+        await self._writes.write(call, asks.Do(c.PatchClass(name, _convert(changes, c.ClassChanges), judged=True)))
         return await shown(self.get_class(call, name))
 
     async def delete_class(self, call: Call, name: str) -> None:

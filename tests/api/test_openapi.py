@@ -93,8 +93,10 @@ async def test_what_is_answered_fits_what_is_described(node: Node) -> None:
     client = node.client
     fits("Added", (await client.add({"work": WORK, "id": "a", "retry": {"attempts": 2}})).json)
     await client.ask("PUT", "/v1/policies/p", {"source": "return true"})
-    await client.ask("PUT", "/v1/queues/q", {"rate": "100/m", "unique": {}, "retry": {}, "lease": "3s"})
-    await client.ask("PUT", "/v1/classes/c", {"rate": 3, "ceil": 4.5})
+    await client.ask(
+        "PUT", "/v1/queues/q", {"rate": "100/m", "unique": {}, "retry": {"backoff": ["1s"]}, "lease": "3s"}
+    )
+    await client.ask("PUT", "/v1/classes/c", {"rate": 4.5, "ceil": 4.5})
     await client.ask(
         "PUT", "/v1/schedules/s", {"cron": "@daily", "task": {"work": WORK, "expires": "5m", "payload": 1}}
     )

@@ -105,6 +105,7 @@ def test_the_commonest_are_read_so(line: bytes) -> None:
         b'{"work":{"python":"a:b","args":["\xff"]}}',
         b'{"name":"","work":{"command":["true"]}}',
         b'{"queue":"a/b","work":{"command":["true"]}}',
+        b'{"queue":"..","work":{"command":["true"]}}',
         b'{"group":"a/b","work":{"command":["true"]}}',
         b'{"key":"\\u0001","work":{"command":["true"]}}',
         b'{"priority":2147483648,"work":{"command":["true"]}}',

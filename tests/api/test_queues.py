@@ -221,7 +221,9 @@ async def test_classes_are_put_patched_listed_and_deleted(node: Node) -> None:
 
 
 async def test_the_rate_of_a_class_of_starts_may_be_written_as_one_and_parts_fit_into_their_whole(node: Node) -> None:
-    whole = await node.client.ask("PUT", "/v1/classes/whole", {"of": "starts", "rate": "100/m", "ceil": "10/s"})
+    given = {"of": "starts", "rate": "100/m", "ceil": "10/s", "parent": "top"}
+    await node.client.ask("PUT", "/v1/classes/top", {"of": "starts", "rate": "10/s"})
+    whole = await node.client.ask("PUT", "/v1/classes/whole", given)
     assert (whole.json["rate"], whole.json["ceil"]) == (1.666, 10)
     parts = [(await node.client.ask("PUT", f"/v1/classes/c{n}", {"rate": "10/m"})).json["rate"] for n in range(10)]
     assert sum(round(rate * 1000) for rate in parts) <= 1666

@@ -64,6 +64,13 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"name": 5}, ".name", "must be text, not 5"),
     ({"group": "a/b"}, ".group", "must not hold '/'"),
     ({"queue": "a/b"}, ".queue", "must not hold '/'"),
+    ({"queue": ".."}, ".queue", "must not be '..': no address can hold it"),
+    (
+        {"retry": {"permanent_exit_codes": [0, 256]}},
+        ".retry.permanent_exit_codes[1]",
+        "must be a whole number from 0 to 255",
+    ),
+    ({"retry": {"first": "2h", "max": "1h"}}, ".retry.first", "must not be longer than max"),
     ({"tags": "gpu"}, ".tags", "must be a list, not 'gpu'"),
     ({"tags": ["gpu", 5]}, ".tags[1]", "must be text, not 5"),
     ({"tags": ["x"] * 1001}, ".tags", "must have 0 to 1000 items, not 1001"),

@@ -69,6 +69,40 @@ def test_a_patch_of_retry_or_unique_leaves_what_it_does_not_name_and_none_takes_
     assert found() == (Retry(first_ms=7), None)
 
 
+def test_what_a_patch_says_against_what_there_is_then_is_refused_and_entries_of_before_are_not(table: Table) -> None:
+    table.do(c.PutQueue("q", QueueSettings(retry=Retry(max_ms=500))))
+    for changes, path in (
+        (QueueChanges(burst=3), "burst"),
+        (QueueChanges(retry_part=RetryChanges(first_ms=501)), "retry.first"),
+        (QueueChanges(rate=None, burst=3), "burst"),
+    ):
+        refused = table.do(c.PatchQueue("q", changes, judged=True))
+        assert isinstance(refused, Rejection)
+        assert (refused.code, refused.errors[0].path) == ("invalid", path)
+        assert queries.queues(table.db, table.now, "q")[0].settings == QueueSettings(retry=Retry(max_ms=500))
+    for changes in (
+        QueueChanges(retry_part=RetryChanges(attempts=3)),
+        QueueChanges(retry_part=RetryChanges(first_ms=501, max_ms=None)),
+        QueueChanges(rate=Rate(1, 1000), burst=3),
+        QueueChanges(burst=4),
+        QueueChanges(rate=None),
+        QueueChanges(weight=2),
+    ):
+        assert table.do(c.PatchQueue("q", changes, judged=True)) == Ok()
+    assert table.do(c.PatchQueue("before", QueueChanges(burst=3))) == Ok()
+
+
+def test_a_root_class_has_no_ceiling_above_its_rate_and_entries_of_before_keep_theirs(table: Table) -> None:
+    assert table.do(c.PatchClass("old", ClassChanges(rate_milli=3, ceil_milli=5))) == Ok()
+    assert table.do(c.PatchClass("old", ClassChanges(priority=1), judged=True)) == Ok()
+    refused = table.do(c.PatchClass("old", ClassChanges(rate_milli=4), judged=True))
+    assert isinstance(refused, Rejection)
+    assert (refused.code, refused.errors[0].path) == ("invalid", "ceil")
+    assert table.do(c.PatchClass("old", ClassChanges(rate_milli=5), judged=True)) == Ok()
+    assert table.do(c.PatchClass("part", ClassChanges(parent="old", ceil_milli=5), judged=True)) == Ok()
+    assert table.do(c.PatchClass("part", ClassChanges(parent=None), judged=True)) != Ok()
+
+
 def test_a_queue_shows_what_is_in_it(table: Table) -> None:
     created = table.now
     table.add("a", queue="q", priority=-1)

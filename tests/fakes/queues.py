@@ -10,6 +10,7 @@ import msgspec
 from quvatlh.core.commands import ClassChanges, QueueChanges
 from quvatlh.core.model import HtbClass, QueueSettings, TaskState
 from quvatlh.core.rejections import FieldError
+from quvatlh.core.verbs.queues import fault_of
 from quvatlh.service.pool import Bulk, Call, Done, Json, Metric, Page, Rejected
 from quvatlh.service.queueing import QueueSort
 from tests.fakes.gate import Gate, known
@@ -61,8 +62,11 @@ class FakeQueues:
     async def patch_queue(self, call: Call, name: str, changes: Json) -> Json:
         await self._gate._enter(call)
         named = msgspec.convert(changes, QueueChanges)
-        before = self.settings.get(name, QueueSettings())
-        return self._gate._once(call.key, lambda: self._set(name, named.on(before)))  # type: ignore[no-any-return]
+        settings = named.on(self.settings.get(name, QueueSettings()))
+        fault = fault_of(named, settings)
+        if fault is not None:
+            raise Rejected("invalid", f"{fault.path} {fault.message}", [fault])
+        return self._gate._once(call.key, lambda: self._set(name, settings))  # type: ignore[no-any-return]
 
     async def delete_queue(self, call: Call, name: str) -> None:
         await self._gate._enter(call)

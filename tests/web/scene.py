@@ -49,7 +49,7 @@ def fill(node: Program) -> None:
     report = {"work": {"command": ["report"]}}
     change(node, "PUT", "/v1/schedules/nightly", {"cron": "0 3 * * 1-5", "zone": "Europe/Berlin", "task": report})
     change(node, "PUT", "/v1/schedules/often", {"every": "2s", "task": {"name": "tick", "work": {"command": ["true"]}}})
-    change(node, "PUT", "/v1/classes/paying", {"rate": 3, "ceil": 4})
+    change(node, "PUT", "/v1/classes/paying", {"rate": 3})
     change(node, "PUT", "/v1/classes/gold", {"parent": "paying", "rate": 2, "ceil": 4})
     change(node, "PUT", "/v1/classes/free", {"rate": 1})
     for queue, each in (("emails", "gold"), ("images", "paying"), ("reports", "free")):

@@ -184,6 +184,9 @@ async def test_classes_are_made_changed_and_deleted(seen: Seen) -> None:
     await seen.dialog.get_by_label("Name").fill("paying")
     await seen.dialog.get_by_label("Rate").fill("3")
     await seen.dialog.get_by_label("Ceiling").fill("4")
+    await seen.press("Make", seen.dialog)
+    await expect(seen.dialog.get_by_role("alert")).to_contain_text("nobody lends to it")
+    await seen.dialog.get_by_label("Ceiling").fill("3")
     await seen.dialog.get_by_label("Burst").fill("6")
     await seen.dialog.get_by_label("Priority").fill("-2")
     await seen.dialog.get_by_label("Counts").select_option("starts")
@@ -193,6 +196,7 @@ async def test_classes_are_made_changed_and_deleted(seen: Seen) -> None:
     assert (told["burst"], told["priority"], told["of"]) == (6, -2, "starts")
     await seen.press("Change class paying")
     await seen.dialog.get_by_label("Rate").fill("2.5")
+    await seen.dialog.get_by_label("Ceiling").fill("")
     await seen.dialog.get_by_label("Burst").fill("")
     await seen.dialog.get_by_label("Priority").fill("1")
     await seen.agree("Change")
@@ -220,7 +224,7 @@ async def test_shares_of_keys_are_shown(seen: Seen) -> None:
 async def test_a_tree_of_classes_is_made_hung_with_queues_and_shows_what_is_used(seen: Seen) -> None:
     page = await seen.at("#/queues")
     tree = page.get_by_role("group", name="Classes of queues")
-    for name, parent, rate, ceil in (("shop", "", "3", "4"), ("gold", "shop", "2", "4"), ("basic", "shop", "1", "2")):
+    for name, parent, rate, ceil in (("shop", "", "3", ""), ("gold", "shop", "2", "4"), ("basic", "shop", "1", "2")):
         await seen.press("New class")
         await seen.dialog.get_by_label("Name").fill(name)
         await seen.dialog.get_by_label("Parent").fill(parent)
@@ -239,7 +243,7 @@ async def test_a_tree_of_classes_is_made_hung_with_queues_and_shows_what_is_used
     await seen.until("/v1/queues/vip", lambda told: told["counts"]["running"] == 3)
     for name in ("gold", "shop"):
         await expect(tree.get_by_role("row").filter(has_text=name).locator(".bar")).to_have_text("3")
-    # A root ends at its rate, whatever its ceiling: then it is full, and so is what hangs on it.
+    # A root ends at its rate, whatever the ceiling of its parts: then it is full, and so is what hangs on it.
     for name in ("gold", "shop"):
         fill = tree.get_by_role("row").filter(has_text=name).locator(".fill")
         assert await fill.evaluate("(e) => e.style.width") == "100%", name

@@ -313,7 +313,7 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(seen: Seen) -> None:
     for queue in ("billing-invoices-eu-central", "emails"):
         await seen.tell("PATCH", f"/v1/queues/{queue}", {"limit": 10})
     await seen.tell("PATCH", "/v1/queues/emails", {"paused": True})
-    await seen.tell("PUT", "/v1/classes/paying", {"rate": 4, "ceil": 8})
+    await seen.tell("PUT", "/v1/classes/paying", {"rate": 4, "ceil": 4})
     await seen.tell("PUT", "/v1/classes/gold", {"parent": "paying", "rate": 2})
     scope = {"queues": ["emails", "images", "reports"], "groups": ["shop"]}
     await seen.tell("POST", "/v1/tokens", {"name": "grafana", "role": "producer", "expires": "30d", **scope})

@@ -119,6 +119,8 @@ class PatchQueue(Command, frozen=True, tag="patch_queue"):
 
     name: Name
     changes: QueueChanges
+    judged: bool = False
+    """What comes of it is judged as a whole, too. Entries of before were carried out unjudged."""
 
 
 class DeleteQueue(Command, frozen=True, tag="delete_queue"):
@@ -159,6 +161,8 @@ class PatchClass(Command, frozen=True, tag="patch_class"):
 
     name: Name
     changes: ClassChanges
+    judged: bool = False
+    """As with queues."""
 
 
 class DeleteClass(Command, frozen=True, tag="delete_class"):

@@ -12,6 +12,7 @@ from quvatlh.core.results import Ok
 from quvatlh.core.unit import Unit
 
 _CLASS = msgspec.json.Decoder(HtbClass)
+ROOT_CEIL = "must not be above the rate where there is no parent: nobody lends to it"
 _DEPTH_MAX = 16
 """Levels of the tree; each is a step of every award that borrows."""
 
@@ -23,8 +24,11 @@ def put_class(unit: Unit, command: PutClass) -> Ok | Rejection:
 def patch_class(unit: Unit, command: PatchClass) -> Ok | Rejection:
     changes = {field: getattr(command.changes, field) for field in command.changes.__struct_fields__}
     named = {field: value for field, value in changes.items() if value is not UNSET}
-    before = find_class(unit, command.name) or HtbClass()
-    return _change(unit, command.name, msgspec.structs.replace(before, **named))
+    settings = msgspec.structs.replace(find_class(unit, command.name) or HtbClass(), **named)
+    placed = not named.keys().isdisjoint(("parent", "rate_milli", "ceil_milli"))
+    if command.judged and placed and settings.parent is None and (settings.ceil_milli or 0) > settings.rate_milli:
+        return Rejection("invalid", f"ceil {ROOT_CEIL}", (FieldError("ceil", ROOT_CEIL),))
+    return _change(unit, command.name, settings)
 
 
 def _change(unit: Unit, name: str, settings: HtbClass) -> Ok | Rejection:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
+from msgspec import UNSET
+
 from quvatlh.core import tally
+from quvatlh.core.backoff import BEYOND, first_is_beyond
 from quvatlh.core.books import QueueState
-from quvatlh.core.commands import DeleteQueue, PatchQueue, PurgeQueue, PutQueue, Rerank, SetRanks
+from quvatlh.core.commands import DeleteQueue, PatchQueue, PurgeQueue, PutQueue, QueueChanges, Rerank, SetRanks
 from quvatlh.core.lines import flows
-from quvatlh.core.model import ACTIVE, FINISHED, UNFINISHED, QueueSettings, TaskState
+from quvatlh.core.model import ACTIVE, FINISHED, UNFINISHED, QueueSettings, Retry, TaskState
 from quvatlh.core.plugins import unannounced
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Done, Ok, Worked
@@ -18,6 +21,8 @@ from quvatlh.core.unit import GONE_SELECT, Gone, Unit
 from quvatlh.core.verbs import ending
 from quvatlh.core.verbs.classes import find_class
 
+BURST_ALONE = "is of no use without a rate"
+
 
 def put_queue(unit: Unit, command: PutQueue) -> Ok | Rejection:
     return _change(unit, command.name, command.settings)
@@ -25,8 +30,22 @@ def put_queue(unit: Unit, command: PutQueue) -> Ok | Rejection:
 
 def patch_queue(unit: Unit, command: PatchQueue) -> Ok | Rejection:
     queue = unit.queues.get(command.name)
-    before = QueueSettings() if queue is None else queue.settings
-    return _change(unit, command.name, command.changes.on(before))
+    settings = command.changes.on(QueueSettings() if queue is None else queue.settings)
+    fault = fault_of(command.changes, settings) if command.judged else None
+    if fault is not None:
+        return Rejection("invalid", f"{fault.path} {fault.message}", (fault,))
+    return _change(unit, command.name, settings)
+
+
+def fault_of(changes: QueueChanges, settings: QueueSettings) -> FieldError | None:
+    """What is named says something against what there is then. What stood there before is left in peace."""
+    if changes.burst not in {UNSET, None} and settings.rate is None:
+        return FieldError("burst", BURST_ALONE)
+    part = changes.retry_part
+    if part is UNSET or part is None or settings.retry is None or not first_is_beyond(settings.retry):
+        return None
+    usual = part.first_ms is UNSET and settings.retry.first_ms == Retry().first_ms
+    return None if usual else FieldError("retry.first", BEYOND)
 
 
 def _change(unit: Unit, name: str, settings: QueueSettings) -> Ok | Rejection:

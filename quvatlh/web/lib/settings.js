@@ -69,7 +69,7 @@ export const QUEUE = [
 export const CLASS = [
   { name: "parent", label: "Parent", hint: "another class; empty: the root" },
   { name: "rate", label: "Rate", hint: "what it is sure of: slots, or starts such as 100/m" },
-  { name: "ceil", label: "Ceiling", hint: "how far it may borrow from its parent; empty: no bound of its own; of no use without a parent" },
+  { name: "ceil", label: "Ceiling", hint: "how far it may borrow from its parent; empty: no bound of its own; without a parent none above the rate" },
   { name: "burst", label: "Burst", kind: "number" },
   { name: "priority", label: "Priority", kind: "number" },
   { name: "of", label: "Counts", kind: "choice", options: ["slots", "starts"] },
