@@ -161,6 +161,8 @@ _QUEUE: Final = {
     "class": {"type": ["string", "null"]},
     "key_weights": {"type": "object", "additionalProperties": _COUNT, "description": "under sfq; others have 1"},
     "counts": _answer(dict.fromkeys(("scheduled", "pending", "claimed", "running", "retrying", "failed"), _COUNT)),
+    "over": _answer(dict.fromkeys(("succeeded", "deleted"), _COUNT))
+    | {"description": "listed still; purged, they are not"},
     "oldest_pending_at": _TIME,
     "oldest_placeable_at": _TIME | {"description": "of those that a worker that is up may have"},
     "unplaceable": _UNPLACEABLE,

@@ -68,7 +68,7 @@ def tell(session: Session, found: Json) -> None:
 def pairs(one: Json, now_ms: int) -> Iterator[tuple[str, str]]:
     """Labels and what stands behind them, plain."""
     counts, rates = one["counts"], one["rates"]
-    yield "tasks", ", ".join(f"{n:,} {state}" for state, n in counts.items() if n) or "none"
+    yield "tasks", ", ".join(f"{n:,} {state}" for state, n in {**counts, **one.get("over", {})}.items() if n) or "none"
     if one["oldest_pending_at"]:
         yield "oldest", when(one["oldest_pending_at"], now_ms)
     failures = f", {rates['failed']:.3g}/s failed" if rates["failed"] else ""

@@ -18,7 +18,7 @@ QueueSort = Literal["name", "-pending", "-running", "-failed"]
 class Queueing(Protocol):
     async def queues(self, call: Call, limit: int, cursor: str | None, sort: QueueSort = "name") -> Page:
         """Sorted: settings as `core.model.QueueSettings` has them, with all defaults (`rate: {count, per_ms}`, `keep:
-        {age_ms, count}`), and `{name, counts, oldest_pending_at_ms, oldest_placeable_at_ms, unplaceable: {count, at_least,
+        {age_ms, count}`), and `{name, counts, over, oldest_pending_at_ms, oldest_placeable_at_ms, unplaceable: {count, at_least,
         lacks: [{what, value, count}]} or None, rates: {in, out, failed, retried, span_ms, wait, run}}`,
         a second, `wait` and `run` being `{p50_ms, p95_ms, p99_ms}` or None."""
         ...

@@ -31,6 +31,8 @@ from quvatlh.service.writes import Writes
 LIST_S: Final = 0.035
 """A page of queues whose reading takes longer ends early, with a cursor."""
 COUNTED: Final[tuple[TaskState, ...]] = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
+OVER: Final[tuple[TaskState, ...]] = ("succeeded", "deleted")
+"""Listed still, so that the queue is not empty."""
 _BY: Final[Mapping[QueueSort, tuple[TaskState, ...]]] = {
     "-pending": ("pending",),
     "-running": ("claimed", "running"),
@@ -137,6 +139,7 @@ class Queues:
             "keep": msgspec.structs.asdict(view.settings.keep),
             "keep_failed": msgspec.structs.asdict(view.settings.keep_failed),
             "counts": {state: view.counts.get(state, 0) for state in COUNTED},
+            "over": {state: view.counts.get(state, 0) for state in OVER},
             "oldest_pending_at_ms": view.oldest_pending_at,
             **record(waits),
             "rates": self._traffic.of(view.name).record(),

@@ -63,6 +63,7 @@ async def test_a_queue_is_shown_with_its_settings_and_what_is_in_it(node: Node) 
         "name": "mail",
         **UNSET,
         "counts": {"scheduled": 1, "pending": 1, "claimed": 0, "running": 0, "retrying": 0, "failed": 0},
+        "over": {"succeeded": 0, "deleted": 0},
         "oldest_pending_at": "2023-11-14T22:13:20.000Z",
         "oldest_placeable_at": "2023-11-14T22:13:20.000Z",
         "unplaceable": None,

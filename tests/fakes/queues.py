@@ -16,6 +16,7 @@ from quvatlh.service.queueing import QueueSort
 from tests.fakes.gate import Gate, known
 
 COUNTED: Final = ("scheduled", "pending", "claimed", "running", "retrying", "failed")
+OVER: Final = ("succeeded", "deleted")
 DISCIPLINES: Final = ("priority", "fifo", "sfq")
 _DEPTH: Final[Mapping[QueueSort, Sequence[str]]] = {
     "-pending": ("pending",),
@@ -153,6 +154,7 @@ class FakeQueues:
             "keep": msgspec.structs.asdict(settings.keep),
             "keep_failed": msgspec.structs.asdict(settings.keep_failed),
             "counts": {state: held.count(state) for state in COUNTED},
+            "over": {state: held.count(state) for state in OVER},
             "oldest_pending_at_ms": min(pending, default=None),
             "oldest_placeable_at_ms": min(pending, default=None),
             "unplaceable": self.unplaceable.get(name),

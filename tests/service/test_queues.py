@@ -81,6 +81,7 @@ async def test_purge_deletes_what_waits_then_what_is_over_and_an_empty_queue_goe
         assert [stand.peek(each) for each in (running, waiting, later)] == ["running", "deleted", "deleted"]
         stand.end("a1")
         await stand.until_state(running, "succeeded")
+        assert (await queueing.queue(asked(), "q"))["over"] == {"succeeded": 1, "deleted": 2}
         with pytest.raises(Rejected, match="1 succeeded, 2 deleted") as refused:
             await queueing.delete_queue(asked(), "q")
         assert refused.value.code == "not_empty"
