@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from quvatlh.service import asks, records, scoping
 from quvatlh.service.answers import shown
 from quvatlh.service.hostloads import STEP_S, HostLoads, columns
 from quvatlh.service.pool import Call, Groups, Json, Page, Rejected
+from quvatlh.service.pulls import SETTABLE, set_by_person
 from quvatlh.service.reads import Reads
 from quvatlh.service.reception import BOUNDS
 from quvatlh.service.sources import Sources
@@ -65,6 +67,9 @@ class Fleet:
         except msgspec.ValidationError as error:
             raise Rejected("invalid", str(error)) from error
         _check_bounds(known, given.get("queues", ()))
+        if known.facts.role == "pull" and given.keys() & SETTABLE:
+            known = await self.view(replace(call, consistent=True), name)  # its facts are written as a whole
+            wanted = msgspec.structs.replace(wanted, facts=set_by_person(known.facts, given.keys()))
         await self._writes.write(call, asks.Do(c.PatchWorker(name, wanted)))
         return await shown(self.worker(call, name))
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from quvatlh.codec import Values
 from quvatlh.core import commands as c
@@ -48,6 +50,9 @@ DIRECTORY: Final = "pull"
 
 OWNER: Final = "token"
 """Among the worker's facts: the name of the token that claims for it."""
+SETTABLE: Final = ("tags", "slots", "queues")
+BY_PERSON: Final = "set"
+"""Among the worker's facts: which of these a person has set. No claim and no new session changes them any more."""
 
 Key = tuple[str, str, str]
 
@@ -63,19 +68,36 @@ class Claim:
     withdrawn: bool = False
     over: bool = False
     """Its wait was over while it was under way: it stands no more."""
+    slots: int = 0
+    """Of the awards that are under way."""
+
+
+@dataclass(slots=True)
+class Bound:
+    """What is free of the slots that a person has set: one for all claims of the worker."""
+
+    free: int
 
 
 @dataclass(slots=True)
 class ClaimBid(Bid):
-    """A claim in a round: room for `most` actions, and as many slots."""
+    """A claim in a round: room for `most` actions, and as many slots; no more than `bound`, if there is one."""
 
     claim: Claim | None = None
     most: int = 1
     queues: Sequence[str] = ("*",)
     awards: list[c.Award] = field(default_factory=list)
+    bound: Bound | None = None
+
+    def take(self, slots: int, times: int = 1) -> None:
+        Bid.take(self, slots, times)
+        if self.bound is not None:
+            self.bound.free -= slots * times
 
     def has(self, slots: int) -> bool:
-        return not self.is_full and slots <= self.slots - self.taken
+        return (
+            not self.is_full and slots <= self.slots - self.taken and (self.bound is None or slots <= self.bound.free)
+        )
 
     def wants(self, queue: str) -> bool:
         return any(matches(queue, pattern) for pattern in self.queues)
@@ -190,6 +212,7 @@ class Pulls:
     def bids(self) -> list[ClaimBid]:
         """Those that stand, some of them where there are many."""
         found: list[ClaimBid] = []
+        bounds: dict[str, Bound | None] = {}
         for key, claim in list(self._claims.items()):
             if claim.under_way or claim.answer.done():
                 continue
@@ -198,19 +221,31 @@ class Pulls:
             view = self._presence.workers().get(claim.ask.worker)
             if view is None or view.session != claim.session:
                 claim.answer.set_exception(Unavailable("the worker's session has ended meanwhile"))
-            elif view.state == "up":
-                found.append(_bid(view, claim))
+            elif view.state == "up" and not _takes_nothing(view.facts):
+                if view.name not in bounds:
+                    bounds[view.name] = self._bound(view)
+                found.append(_bid(view, claim, bounds[view.name]))
             if len(self._claims) > LOOKED_AT_MAX:
                 self._claims[key] = self._claims.pop(key)
         return found
+
+    def _bound(self, view: WorkerView) -> Bound | None:
+        if not _is_set(view.facts, "slots"):
+            return None
+        sql = "SELECT coalesce(sum(slots), 0) FROM live WHERE worker = ?"
+        live = self._state.db.execute(sql, (view.name,)).fetchone()[0]
+        proposed = sum(claim.slots for claim in self._claims.values() if claim.ask.worker == view.name)
+        return Bound(view.facts.slots - live - proposed)
 
     def offered(self, queue: str) -> dict[str, int]:
         """By worker, the most that one of its claims would take of the queue."""
         room: dict[str, int] = {}
         for claim in self._claims.values():
-            ask = claim.ask
+            ask, view = claim.ask, self._known(claim.ask.worker)
             if not claim.under_way and any(matches(queue, pattern) for pattern in ask.queues):
-                room[ask.worker] = max(ask.most, room.get(ask.worker, 0))
+                bound = None if view is None else self._bound(view)
+                most = ask.most if bound is None else max(0, min(ask.most, bound.free))
+                room[ask.worker] = max(most, room.get(ask.worker, 0))
         return room
 
     def stand_any(self) -> bool:
@@ -221,14 +256,15 @@ class Pulls:
         return len(self._claims) > LOOKED_AT_MAX
 
     def proposed(self, bids: Sequence[ClaimBid]) -> None:
-        for claim in _claims(bids):
-            claim.under_way = True
+        for bid in bids:
+            if bid.claim is not None:
+                bid.claim.under_way, bid.claim.slots = True, bid.taken
 
     def decided(self, bid: ClaimBid, index: int, answer: Awarded | LogError) -> None:
         """What became of its awards: all refused, it stands as before; unknown, it is asked again."""
         claim = bid.claim
         assert claim is not None
-        claim.under_way = False
+        claim.under_way, claim.slots = False, 0
         tokens = () if isinstance(answer, LogError) else tuple(token for token in answer.tokens if token)
         if isinstance(answer, LogError):
             if not claim.answer.done() and not (isinstance(answer, Unavailable) and self._log.acts()):
@@ -237,9 +273,10 @@ class Pulls:
             self._return(tokens)
         elif (tokens or claim.over) and not claim.answer.done():
             claim.answer.set_result(Taken(index, tokens))
-        if claim.answer.done() or claim.withdrawn:
+        is_over = claim.answer.done() or claim.withdrawn
+        if is_over:
             self._drop(claim)
-        elif not tokens:
+        if bid.bound is not None or not (tokens or is_over):
             self.on_news()
 
     def _drop(self, claim: Claim) -> None:
@@ -357,6 +394,9 @@ class Pulls:
         session = PULL_SESSION + self._entropy.token(SESSION_BYTES).hex()
         told = {OWNER: ask.token} if ask.token else {}
         facts = WorkerFacts(ask.worker, "pull", ask.tags or (), ("pull",), ask.most, facts=told)
+        known = self._known(ask.worker)
+        if known is not None:
+            facts = _as_set(facts, known.facts)
         # Nobody is told its secret: no beat is taken of it.
         opened = c.OpenSession(ask.worker, session, self._entropy.token(SECRET_BYTES), DIRECTORY, facts, silent=True)
         await self._told(opened)
@@ -374,28 +414,44 @@ class Pulls:
 
 def _changes(facts: WorkerFacts, ask: Stand) -> c.WorkerChanges | None:
     """What the table should know of the worker: whose it is, tags when they are told, and the most that it ever claimed at
-    once."""
+    once. What a person has set stays."""
     changes: dict[str, Any] = {}
-    if ask.tags is not None and set(ask.tags) != set(facts.tags):
+    if ask.tags is not None and set(ask.tags) != set(facts.tags) and not _is_set(facts, "tags"):
         changes["tags"] = ask.tags
-    if ask.most > facts.slots:
+    if ask.most > facts.slots and not _is_set(facts, "slots"):
         changes["slots"] = ask.most
     if ask.token and facts.facts.get(OWNER) != ask.token:
         changes["facts"] = {**facts.facts, OWNER: ask.token}
     return c.WorkerChanges(**changes) if changes else None
 
 
-def _bid(view: WorkerView, claim: Claim) -> ClaimBid:
+def set_by_person(facts: WorkerFacts, fields: Collection[str]) -> dict[str, Any]:
+    """Its facts once a person has set these as well."""
+    return {**facts.facts, BY_PERSON: [each for each in SETTABLE if each in fields or _is_set(facts, each)]}
+
+
+def _is_set(facts: WorkerFacts, name: str) -> bool:
+    return name in facts.facts.get(BY_PERSON, ())
+
+
+def _as_set(facts: WorkerFacts, before: WorkerFacts) -> WorkerFacts:
+    """With what a person had set."""
+    kept = {name: getattr(before, name) for name in SETTABLE if _is_set(before, name)}
+    if not kept:
+        return facts
+    return msgspec.structs.replace(facts, **kept, facts={**facts.facts, BY_PERSON: list(kept)})
+
+
+def _takes_nothing(facts: WorkerFacts) -> bool:
+    """By a person's word; else a pull worker has the room that it asks to be filled."""
+    return facts.slots == 0 and _is_set(facts, "slots")
+
+
+def _bid(view: WorkerView, claim: Claim, bound: Bound | None) -> ClaimBid:
     ask = claim.ask
-    bid = ClaimBid(view, claim.session, ask.most, 0, claim=claim, most=ask.most, queues=ask.queues)
+    bid = ClaimBid(view, claim.session, ask.most, 0, claim=claim, most=ask.most, queues=ask.queues, bound=bound)
     bid.lease_ms = ask.lease_ms
     return bid
-
-
-def _claims(bids: Sequence[ClaimBid]) -> Iterator[Claim]:
-    for bid in bids:
-        if bid.claim is not None:
-            yield bid.claim
 
 
 def _key(request: c.Request) -> Key:

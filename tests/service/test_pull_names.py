@@ -109,3 +109,44 @@ async def test_a_name_is_free_when_its_token_is_over_or_nobody_goes_by_it(tmp_pa
         assert await claim(stand, call=OTHER, queues=("images",)) == []
         (worker,) = [each for each in await stand.pool.workers(asked()) if each["name"] == "w"]
         assert worker["facts"]["token"] == "other"
+
+
+# --- what a person sets of it ---
+
+
+async def shown(stand: Stand) -> tuple[int, list[str], list[str]]:
+    worker = await stand.pool.worker(asked(), "w")
+    return worker["slots"], worker["tags"][:-2], worker["queues"]
+
+
+async def test_slots_tags_and_queues_that_a_person_has_set_hold_whatever_is_claimed(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        assert await claim(stand, tags=("a",)) == []
+        await stand.pool.patch_worker(asked(), "w", {"slots": 0, "tags": ["b"]})
+        await stand.pool.patch_worker(asked(), "w", {"queues": ["zq"]})
+        await stand.add(id="t", work=PULL, queue="zq", slots=0)
+        assert await claim(stand, most=3, tags=("a",)) == []
+        assert await shown(stand) == (0, ["b"], ["zq"])
+        await pass_time(stand, PULL_SILENT_S + 1)
+        await stand.until(lambda: stand.node.presence.workers()["w"].session is None)
+        assert await claim(stand, most=3, tags=("a",)) == []
+        assert await shown(stand) == (0, ["b"], ["zq"])
+        waits = asyncio.create_task(claim(stand, most=3, tags=("a",), wait_ms=20_000))
+        await stand.until(stand.node.duties.pulls.stand_any)
+        await stand.pool.patch_worker(asked(), "w", {"slots": 2})
+        assert ids(await waits) == ["t"]
+
+
+async def test_slots_that_a_person_has_set_bound_all_claims_of_a_worker_together(tmp_path: Path) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        assert await claim(stand) == []
+        await stand.pool.patch_worker(asked(), "w", {"slots": 2})
+        for n in range(6):
+            await stand.add(id=f"t{n}", work=PULL)
+        first = await claim(stand, most=3, wait_ms=20_000)
+        assert ids(first) == ["t0", "t1"]
+        both = [asyncio.create_task(claim(stand, most=2, wait_ms=1000)) for _ in range(2)]
+        await stand.until(stand.node.duties.pulls.stand_any)
+        assert await say(stand, "finish", *first) == ["", ""]
+        assert sorted(ids([action for found in await asyncio.gather(*both) for action in found])) == ["t2", "t3"]
+        assert len(stand.live()) == 2
