@@ -246,6 +246,11 @@ class ScheduleSpec(Value, frozen=True):
     expires_in_ms: SpanMs | None = None
     """Of the task, from its slot on; None: it does not expire."""
 
+    @property
+    def in_turn(self) -> bool:
+        """Its runs wait for each other: by its task's name, and a limit of 1."""
+        return self.overlap == "queue" or (self.overlap != "allow" and self.catchup == "all")
+
 
 class TokenScope(Value, frozen=True):
     """What a bearer of a token may do, on which queues and groups, and how long."""

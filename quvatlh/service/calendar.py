@@ -70,13 +70,16 @@ def rule_of(spec: ScheduleSpec) -> Rule:
 
 
 def check(spec: ScheduleSpec) -> None:
-    """Raises BadRule for what no calendar can keep, or what never comes."""
+    """Raises BadRule for what no calendar can keep, what never comes, and runs that could not wait for each other."""
     if (spec.cron is None) == (spec.every_ms is None):
         raise BadRule("", "must have exactly one of cron, every")
     if spec.every_ms is not None and spec.zone != "UTC":
         raise BadRule("zone", "goes with cron: `every` is a span of time, the same in all zones")
     if rule_of(spec).after(0) is None:
         raise BadRule("cron", f"never fires: {spec.cron!r} names days that do not come")
+    if spec.in_turn and (spec.task.limit or 1) > 1:
+        why = "overlap: queue" if spec.overlap == "queue" else "catchup: all"
+        raise BadRule("task.limit", f"must be left out: under {why} one runs after the other; or give overlap: allow")
 
 
 def slots_of(rule: Rule, after_ms: int, count: int) -> list[int]:

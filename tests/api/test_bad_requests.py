@@ -14,6 +14,7 @@ JSON = {"Content-Type": "application/json"}
 ADD = {"event": "ADD", "tasks": [{"work": WORK}]}
 SPREAD = "/v1/tasks?group_by=error&finished_after=2026-01-01T00:00:00Z"
 CRON = {"cron": "@daily", "task": {"work": WORK}}
+MANY = CRON | {"task": {"work": WORK, "limit": 2}}
 
 
 def _one(**given: Any) -> dict[str, Any]:
@@ -211,6 +212,22 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
     ("PUT", "/v1/schedules/s", {"every": 0.5, "task": {"work": WORK}}, 400, "invalid", "every must be 1s or more"),
     ("PUT", "/v1/schedules/s", CRON | {"catchup": "most"}, 400, "invalid", "catchup must be one of skip, last, all"),
     ("PUT", "/v1/schedules/s", CRON | {"overlap": 1}, 400, "invalid", "overlap must be one of allow, skip, queue, rep"),
+    (
+        "PUT",
+        "/v1/schedules/s",
+        MANY | {"overlap": "queue"},
+        400,
+        "invalid",
+        "task.limit must be left out: under overlap",
+    ),
+    (
+        "PUT",
+        "/v1/schedules/s",
+        MANY | {"catchup": "all"},
+        400,
+        "invalid",
+        "task.limit must be left out: under catchup: all",
+    ),
     ("PUT", "/v1/schedules/s", CRON | {"jitter": "-1s"}, 400, "invalid", "jitter must be a duration"),
     ("PUT", "/v1/schedules/s", CRON | {"crn": 1}, 400, "unknown_field", "did you mean cron?"),
     ("PUT", "/v1/schedules/s", CRON | {"task": {"wrk": 1}}, 400, "invalid", "task.wrk is not a known field"),

@@ -75,6 +75,19 @@ async def test_slots_and_what_became_of_them_are_told(tmp_path: Path) -> None:
         assert told == [("schedule.fired", "s", START + 1000, None), ("schedule.skipped", "s", START + 2000, "overlap")]
 
 
+@pytest.mark.parametrize("way", [{"overlap": "queue"}, {"catchup": "all"}, {"catchup": "all", "overlap": "replace"}])
+async def test_runs_that_wait_for_each_other_have_no_limit_above_one(tmp_path: Path, way: dict[str, Any]) -> None:
+    async with one(tmp_path, slots=0) as stand:
+        task = {"work": WORK, "limit": 5}
+        with pytest.raises(Rejected) as refused:
+            await put(stand, task=task, **way)
+        assert [error.path for error in refused.value.errors] == ["task.limit"]
+        assert await stand.pool.schedules(asked()) == []
+        await put(stand, task=task | {"limit": 1}, **way)
+        await put(stand, task=task, **way | {"overlap": "allow"})
+        await put(stand, task=task, overlap="skip", catchup="last")
+
+
 async def test_jitter_lets_a_task_begin_later_and_its_slot_stays(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         await put(stand, jitter_ms=60_000, overlap="allow")

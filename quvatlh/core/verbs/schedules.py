@@ -221,8 +221,7 @@ def _fitted(unit: Unit, task: NewTask, schedule: _Schedule) -> NewTask:
     payload, is_json = unit.db.execute(sql, (schedule.name,)).fetchone()
     if payload is not None:
         task = msgspec.structs.replace(task, payload=payload, payload_json=bool(is_json))
-    overlap = schedule.spec.overlap
-    if overlap == "allow" or (overlap != "queue" and schedule.spec.catchup != "all"):
+    if not schedule.spec.in_turn:
         return task
     spec = task.spec
     fitted = msgspec.structs.replace(spec, name=spec.name or schedule.name, limit=spec.limit or 1)
