@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import zoneinfo
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, Protocol
@@ -22,6 +23,8 @@ from quvatlh.core.limits import SECOND_MS, TIME_MS_MAX
 from quvatlh.core.model import ScheduleSpec
 
 EVERY_MS_MIN: Final = SECOND_MS
+JUDGED: Final = 10
+"""Slots of a cron rule that its jitter is measured by."""
 NICKNAMES: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -69,7 +72,7 @@ def rule_of(spec: ScheduleSpec) -> Rule:
     return cron_rule(spec.cron or "", spec.zone)
 
 
-def check(spec: ScheduleSpec) -> None:
+def check(spec: ScheduleSpec, now_ms: int) -> None:
     """Raises BadRule for what no calendar can keep, what never comes, and runs that could not wait for each other."""
     if (spec.cron is None) == (spec.every_ms is None):
         raise BadRule("", "must have exactly one of cron, every")
@@ -80,6 +83,18 @@ def check(spec: ScheduleSpec) -> None:
     if spec.in_turn and (spec.task.limit or 1) > 1:
         why = "overlap: queue" if spec.overlap == "queue" else "catchup: all"
         raise BadRule("task.limit", f"must be left out: under {why} one runs after the other; or give overlap: allow")
+    apart_ms = _apart_ms(spec, now_ms) if spec.jitter_ms else None
+    if apart_ms is not None and spec.jitter_ms >= apart_ms:
+        span = f"{apart_ms}ms" if apart_ms % SECOND_MS else f"{apart_ms // SECOND_MS}s"
+        raise BadRule("jitter", f"must be shorter than the {span} from one slot to the next")
+
+
+def _apart_ms(spec: ScheduleSpec, now_ms: int) -> int | None:
+    """From one slot to the next; of cron the least of what comes."""
+    if spec.every_ms is not None:
+        return spec.every_ms
+    slots = slots_of(rule_of(spec), now_ms, JUDGED)
+    return min((late - early for early, late in itertools.pairwise(slots)), default=None)
 
 
 def slots_of(rule: Rule, after_ms: int, count: int) -> list[int]:

@@ -56,7 +56,7 @@ class Schedules:
             raise scoping.refused(call.principal, outside)
         payload, is_json = given.get("payload"), given.get("payload_json", True)
         spec = _spec(await self._with_kept(call, name, given))
-        _check_rule(spec)
+        _check_rule(spec, self._log.time_ms)
         faults = await self._sources.faults("task", spec.task)
         if faults:
             raise Rejected("invalid", "a policy does not compile", faults)
@@ -128,9 +128,9 @@ def _spec(given: Json) -> ScheduleSpec:
         raise Rejected("invalid", "the schedule cannot be kept so", [FieldError("", str(error))]) from error
 
 
-def _check_rule(spec: ScheduleSpec) -> None:
+def _check_rule(spec: ScheduleSpec, now_ms: int) -> None:
     try:
-        calendar.check(spec)
+        calendar.check(spec, now_ms)
     except calendar.BadRule as error:
         raise Rejected("invalid", f"{error.field} {error}", [FieldError(error.field, str(error))]) from error
 

@@ -229,6 +229,7 @@ BAD: list[tuple[str, str, Any, int, str, str]] = [
         "task.limit must be left out: under catchup: all",
     ),
     ("PUT", "/v1/schedules/s", CRON | {"jitter": "-1s"}, 400, "invalid", "jitter must be a duration"),
+    ("PUT", "/v1/schedules/s", CRON | {"jitter": "24h"}, 400, "invalid", "jitter must be shorter than the 86400s from"),
     ("PUT", "/v1/schedules/s", CRON | {"crn": 1}, 400, "unknown_field", "did you mean cron?"),
     ("PUT", "/v1/schedules/s", CRON | {"task": {"wrk": 1}}, 400, "invalid", "task.wrk is not a known field"),
     ("PUT", "/v1/schedules/s", CRON | {"task": {"work": WORK, "id": "a"}}, 400, "invalid", "task.id is made anew for"),

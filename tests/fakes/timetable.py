@@ -38,7 +38,7 @@ class FakeTimetable(Gate):
         beside: Json = {key: given[key] for key in ("payload", "payload_json") if key in given}
         spec = msgspec.convert({key: each for key, each in given.items() if key not in beside}, ScheduleSpec)
         try:
-            calendar.check(spec)
+            calendar.check(spec, self.now_ms)
         except calendar.BadRule as error:
             raise Rejected("invalid", f"{error.field} {error}", [FieldError(error.field, str(error))]) from error
         version = self.planned.get(name, {"version": 0})["version"] + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from quvatlh.core.model import ScheduleSpec, TaskSpec, Work
 from quvatlh.service import calendar
-from quvatlh.service.calendar import BadRule, cron_rule, rule_of, slots_of
+from quvatlh.service.calendar import BadRule, check, cron_rule, rule_of, slots_of
 from tests.examples import examples
 
 MINUTE = timedelta(minutes=1)
@@ -195,6 +196,24 @@ def test_what_is_no_rule_is_told_with_its_field(text: str, zone: str, field: str
         cron_rule(text, zone)
     assert caught.value.field == field
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "apart_ms", "words"),
+    [
+        ({"every_ms": 2000}, 2000, "2s"),
+        ({"every_ms": 1500}, 1500, "1500ms"),
+        ({"cron": "* * * * *"}, 60_000, "60s"),
+        ({"cron": "13,15,40 * * * *"}, 120_000, "120s"),
+        ({"cron": "@daily", "zone": "Europe/Berlin"}, 86_400_000, "86400s"),
+    ],
+)
+def test_jitter_is_shorter_than_the_time_between_two_slots(rule: dict[str, Any], apart_ms: int, words: str) -> None:
+    task, now_ms = TaskSpec(Work()), 1_700_000_000_000
+    check(ScheduleSpec(task, jitter_ms=apart_ms - 1, **rule), now_ms)
+    with pytest.raises(BadRule, match=f"shorter than the {words} from one slot") as caught:
+        check(ScheduleSpec(task, jitter_ms=apart_ms, **rule), now_ms)
+    assert caught.value.field == "jitter"
 
 
 @given(st.text(alphabet="0123456789*/-,#L W@MONFEB", max_size=30))

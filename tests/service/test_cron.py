@@ -34,6 +34,10 @@ def rows(stand: Stand) -> int:
     return int(stand.machine.db.execute("SELECT count(*) FROM ledger").fetchone()[0])
 
 
+async def written(stand: Stand, count: int) -> None:
+    await stand.until(lambda: rows(stand) == count)
+
+
 async def test_a_slot_that_is_due_is_a_task(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
         made = await put(stand, overlap="allow", payload=b"7", expires_in_ms=5000)
@@ -90,14 +94,15 @@ async def test_runs_that_wait_for_each_other_have_no_limit_above_one(tmp_path: P
 
 async def test_jitter_lets_a_task_begin_later_and_its_slot_stays(tmp_path: Path) -> None:
     async with one(tmp_path, slots=0) as stand:
-        await put(stand, jitter_ms=60_000, overlap="allow")
-        stand.clock.advance(3)
-        await stand.until(lambda: rows(stand) == 3)
+        await put(stand, every_ms=100_000, jitter_ms=60_000, overlap="allow")
+        for n in range(1, 4):
+            stand.clock.advance(100)
+            await written(stand, n)
         tasks = (await stand.pool.tasks(asked(), TaskQuery(TaskFilter()))).items
         late = [task["at_ms"] - task["created_at_ms"] for task in tasks]
         assert all(0 <= ms <= 60_000 for ms in late)
         assert len(set(late)) == 3
-        assert [slot for slot, *_ in await ledger(stand)] == [1, 2, 3]
+        assert [slot for slot, *_ in await ledger(stand)] == [100, 200, 300]
 
 
 @pytest.mark.parametrize(
