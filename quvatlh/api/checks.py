@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from yarl import URL
+
 from quvatlh.api.formats import DURATION_FORM, DURATION_PATTERN, TIME_FORM, duration_ms, duration_text, time_ms
 from quvatlh.core import limits
 from quvatlh.core.rejections import FieldError
@@ -148,6 +150,25 @@ def matching(pattern: str, words: str, chars_max: int) -> Kind:
         return given
 
     return Kind(check, {"type": "string", "maxLength": chars_max, "pattern": f"^{pattern}$"})
+
+
+_URL: Final = matching(r"[hH][tT][tT][pP][sS]?://[^\s\x00-\x1f]+", "an http or https URL", limits.URL_CHARS_MAX)
+
+
+def _web_url(given: Any) -> str:
+    """Read as it will be when it is asked."""
+    url: str = _URL.check(given)
+    try:
+        read = URL(url)
+        can_be = bool(read.raw_host and read.port)
+    except ValueError:
+        can_be = False
+    if not can_be:
+        raise ValueError("must be an http or https URL, with a host and a port that can be")
+    return url
+
+
+WEB_URL: Final = Kind(_web_url, _URL.schema)
 
 
 def integer(low: int, high: int) -> Kind:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from quvatlh.api import work
 from quvatlh.api.checks import (
+    WEB_URL,
     Fault,
     Faults,
     Field,
@@ -198,7 +199,7 @@ UNIQUE_PART: Final = Kind(_unique_part, _UNIQUE.schema)
 LEASE: Final = duration(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 _NOTIFY = object_of(
     {
-        "url": Field(matching(r"https?://[^\s\x00-\x1f]+", "an http or https URL", limits.URL_CHARS_MAX)),
+        "url": Field(WEB_URL),
         "command": Field(list_of(text(), items_min=1)),
         "on": Field(list_of(choice(*FINISHED), 16, items_min=1)),
     }

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from quvatlh.api.checks import (
+    WEB_URL,
     Fault,
     Faults,
     Field,
@@ -31,7 +32,7 @@ from quvatlh.api.checks import (
 from quvatlh.api.formats import encode
 from quvatlh.codec.work import read
 from quvatlh.core import work as native
-from quvatlh.core.limits import URL_CHARS_MAX, WORK_BYTES_MAX, WORK_NODES_MAX
+from quvatlh.core.limits import WORK_BYTES_MAX, WORK_NODES_MAX
 from quvatlh.service.webrequests import BODY_BYTES_MAX, is_status
 
 SURROUNDINGS: Final = ("env", "cwd", "user", "stdin", "rlimits")
@@ -84,7 +85,7 @@ _STATUS = Kind(
 _STATUSES = Field(list_of(_STATUS, 100))
 _HTTP = object_of(
     {
-        "url": Field(matching(r"https?://[^\s\x00-\x1f]+", "an http or https URL", URL_CHARS_MAX)),
+        "url": Field(WEB_URL),
         "method": Field(matching(r"[A-Za-z]{1,16}", "a method such as POST", 16)),
         "headers": Field(map_of(matching(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "the name of a header", 256), _HEADER)),
         "body": Field(text(WORK_BYTES_MAX)),

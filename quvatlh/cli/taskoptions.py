@@ -113,6 +113,8 @@ _PLAIN = frozenset(
     ("id", "name", "group", "queue", "kind", "priority", "key", "at", "delay", "expires", "timeout", "limit", "slots",
      "queue_limit", "cost", "delivery", "lease", "keep")
 )  # fmt: skip
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII | re.IGNORECASE)
+"""Of whatever scheme: the node says which it takes."""
 _POLICY_NAME = re.compile(r"[\w.:-]{1,256}", re.ASCII)
 
 
@@ -144,9 +146,8 @@ def _notify(given: str | None, on: str | None) -> Task:
         if on is not None:
             raise click.UsageError("--notify-on needs --notify")
         return {}
-    is_url = given.startswith(("http://", "https://"))
     try:
-        notify: Task = {"url": given} if is_url else {"command": shlex.split(given)}
+        notify: Task = {"url": given} if _URL.match(given) else {"command": shlex.split(given)}
     except ValueError as error:
         raise click.BadParameter(f"{given!r}: {str(error).lower()}", param_hint="--notify") from None
     return {"notify": notify | ({"on": on.split(",")} if on else {})}

@@ -49,6 +49,7 @@ GOOD: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"stop": {"signal": "INT", "grace": "1m"}}, {"stop": {"signal": "INT", "grace_ms": 60_000}}, {}),
     ({"notify": {"url": "https://x.example/hook", "on": ["failed"]}},
      {"notify": {"url": "https://x.example/hook", "on": ["failed"]}}, {}),
+    ({"notify": {"url": "HTTP://[::1]:8080/"}}, {"notify": {"url": "HTTP://[::1]:8080/"}}, {}),
     ({"balancable": False}, {"balancable": False}, {}),
 ]  # fmt: skip
 
@@ -114,6 +115,19 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"stop": {"signal": "SIGTERM"}}, ".stop.signal", "must be one of"),
     ({"notify": {}}, ".notify", "must name exactly one of url, command"),
     ({"notify": {"url": "ftp://x"}}, ".notify.url", "must be an http or https URL"),
+    *(
+        ({"notify": {"url": url}}, ".notify.url", "must be an http or https URL, with a host and a port that can be")
+        for url in (
+            "http:///x",
+            "https://u:p@/",
+            "http://:80/",
+            "http://n:99999/",
+            "http://n:0/",
+            "http://n:x/",
+            "http://[::1/",
+        )
+    ),
+    ({"work": {"http": {"url": "http:///x"}}}, ".work.http.url", "with a host and a port that can be"),
     ({"delivery": "exactly-once"}, ".delivery", "must be one of at-least-once, at-most-once"),
     ({"nmae": "x"}, ".nmae", "is not a known field; did you mean name?"),
     ({"a b": 1}, "['a b']", "is not a known field"),
