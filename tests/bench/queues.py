@@ -286,7 +286,7 @@ async def whole(rows: report.Rows, rounds: int, directory: Path, words: str, tas
             await _put(node.place.client, f"/v1/queues/limited-{keys}", settings)
         for turn in range(rounds + 1):
             for kind, keys in kinds.items():
-                for way in ("plain", "limited"):
+                for way in ("plain", "limited")[:: 1 if turn % 2 else -1]:  # so that neither is always the second
                     before_s = node.cpu_s()
                     names = [f"k{turn % 10}-{n}" for n in range(keys)]
                     queue = f"{way}-{keys}"
