@@ -25,8 +25,9 @@ from quvatlh.service.shapes import Shapes
 LIGHT_MAX: Final = 256
 """Tasks without slots that a worker gets in one round."""
 AHEAD_MS: Final = 50.0
-AHEAD_MAX: Final = 1024
-"""Claims beyond its slots that a worker may have, however short its tasks are: 50 ms of 20,000 a second."""
+AHEAD_MAX: Final = 2048
+"""Claims beyond its slots that a worker may have, however short its tasks are: 50 ms of 40,000 a second. With fewer, and lots of
+hundreds (auction.AWARDS_MAX), it would run out of work while the next one is on its way."""
 FED: Final = 0.5
 """Of either: who has so much ahead is well served for now. What is left lasts for many round trips of the log."""
 SHAPES_MAX: Final = 64
