@@ -17,7 +17,9 @@ from quvatlh.client import Done
 NONE = "none"
 """Takes a limit, an expiry or a `keep` away again."""
 
-RETRY = Words("retrying", "retried", "run them again", "have not failed, or are still ending", "failed task")
+RETRY = Words(
+    "retrying", "retried", "run them again", "neither failed nor wait to be retried, or are still ending", "failed task"
+)
 KILL = Words("killing", "killed", "stop them as failed", "do not run")
 DELETE = Words("deleting", "deleted", "stop and delete them", "had succeeded, or were deleted before")
 DELETE_FAILED = Words("deleting", "deleted", "delete them", DELETE.left, "failed task")
@@ -34,6 +36,7 @@ Examples:
   quvatlh retry --match queue=mail --match error=exit
   quvatlh retry --match finished_after=2h          those that failed within two hours
   quvatlh retry --failed --queue slowly            in another queue
+  quvatlh retry --match state=retrying             at once, what waits for its next attempt
 See them first: quvatlh ls --failed, quvatlh ls --failed --group-by error"""
 
 
@@ -45,7 +48,9 @@ See them first: quvatlh ls --failed, quvatlh ls --failed --group-by error"""
 def retry(
     session: Session, ids: tuple[str, ...], *, pairs: tuple[str, ...], yes: bool, failed: bool, queue: str | None
 ) -> None:
-    """Run failed tasks again, from their first attempt: those named, or all that failed and match every K=V."""
+    """Run failed tasks again, from their first attempt: those named, or all that failed and match every K=V. What waits for
+    its next attempt, and is named or asked for by its state, makes it at once.
+    """
     if pairs and not any(pair.startswith("state=") for pair in pairs):
         failed = True
     choice = chosen(session, ids, only_failed(ids, pairs, failed=failed), yes=yes, words=RETRY)

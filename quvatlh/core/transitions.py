@@ -33,6 +33,7 @@ TASK: Mapping[tuple[TaskState, str], TaskState] = {
     ("running", "kill"): "failed",
     ("running", "delete"): "deleted",
     ("retrying", "promote"): "pending",
+    ("retrying", "retry"): "pending",
     ("retrying", "expire"): "failed",
     ("retrying", "delete"): "deleted",
     ("failed", "retry"): "pending",

@@ -163,7 +163,7 @@ def _commander(turn: Turn) -> Commander:
         return lambda ids, *, strict: c.Delete(tuple(ids), strict, failed=True)
     if turn.verb == "kill":
         return lambda ids, *, strict: c.Kill(tuple(ids), strict)
-    return lambda ids, *, strict: c.RetryTasks(tuple(ids), strict, turn.queue, placed=True, exclusive=True)
+    return lambda ids, *, strict: c.RetryTasks(tuple(ids), strict, turn.queue, placed=True, exclusive=True, sooner=True)
 
 
 async def told(work: Awaitable[T]) -> T:

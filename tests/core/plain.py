@@ -201,9 +201,11 @@ class Plain:
 
     def retry(self, id_: str) -> bool:
         task = self.tasks[id_]
-        if task.state != "failed" or task.actions:
+        if task.state not in {"failed", "retrying"} or task.actions:
             return False
-        task.state, task.failures, task.deaths, task.error = "pending", 0, 0, None
+        if task.state == "failed":
+            task.failures, task.deaths, task.error = 0, 0, None
+        task.state, task.due_ms = "pending", None
         if task.expires_ms is not None and task.expires_ms <= self.now:
             task.expires_ms = None
         return True

@@ -209,6 +209,30 @@ def test_the_discipline_that_its_queue_has_got_meanwhile_places_it(table: Table)
     assert (table.value("t", "rank"), table.value("u", "rank")) == (0, -9), "an entry of before: as before"
 
 
+def test_what_waits_for_its_next_attempt_makes_it_at_once_and_its_attempts_count_on(table: Table) -> None:
+    table.finish(table.running("t", retry=Retry(attempts=2, first_ms=HOUR_MS)), 1)
+    assert table.do(c.RetryTasks(("t",))).refused == {"t": "retrying"}, "an entry of before: as before"
+    assert table.do(c.RetryTasks(("t",), queue="night", sooner=True)).done == 1
+    assert [table.value("t", each) for each in ("state", "queue", "due_at", "ended")] == ["pending", "night", None, 1]
+    token = table.award("t")
+    table.start(token)
+    table.finish(token, 1)
+    assert table.state("t") == "failed", "that was its last"
+    table.check()
+
+
+def test_what_waits_for_its_next_attempt_waits_on_while_another_has_its_key(table: Table) -> None:
+    token = table.running("old", unique=Unique("k", while_="queued"))
+    table.add("new", unique=Unique("k", while_="queued"))
+    table.finish(token, 1)
+    assert table.do(c.RetryTasks(("old",), exclusive=True)).refused == {"old": "retrying"}, (
+        "an entry of before: as before"
+    )
+    assert table.do(c.RetryTasks(("old",), exclusive=True, sooner=True)).code == "unique_held"
+    assert table.state("old") == "retrying"
+    table.check()
+
+
 def test_one_in_a_line_of_keys_waits_in_the_line_of_its_new_queue(table: Table) -> None:
     for queue in ("from", "to"):
         table.do(c.PutQueue(queue, QueueSettings(limit_per_key=1)))

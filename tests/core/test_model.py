@@ -114,7 +114,7 @@ class Pair:
         commands: dict[str, c.AnyCommand] = {
             "kill": c.Kill((id_,)),
             "delete": c.Delete((id_,), failed=failed),
-            "retry": c.RetryTasks((id_,)),
+            "retry": c.RetryTasks((id_,), sooner=True),
             "relocate": c.Relocate((c.Move(id_),)),
             "move": c.Update((id_,), c.TaskChanges(queue=queue), failed=failed),
         }

@@ -57,7 +57,7 @@ VERBS: dict[str, Callable[[Table, int], Any]] = {
     "requeue": lambda table, token: table.do(c.Lost((c.Loss(token),))),
     "kill": lambda table, _: table.do(c.Kill(("t",))),
     "delete": lambda table, _: table.do(c.Delete(("t",), failed=True)),
-    "retry": lambda table, _: table.do(c.RetryTasks(("t",))),
+    "retry": lambda table, _: table.do(c.RetryTasks(("t",), sooner=True)),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quvatlh.ports import RunError
-from quvatlh.service.pool import Rejected
+from quvatlh.service.pool import Rejected, Turn
 from tests.service.stand import Stand, asked, one, two
 
 CALL = {"python": "jobs:add", "args": [1]}
@@ -56,6 +56,16 @@ async def test_an_exception_is_tried_again_when_it_says_so_and_not_where_it_need
         final, action = await called(stand)
         stand.process.answer(action, RunError("exception", "never", "quvatlh.task.PermanentFailure", final=True))
         await stand.until_state(final, "failed")
+
+
+async def test_a_person_has_it_tried_again_at_once(tmp_path: Path) -> None:
+    async with one(tmp_path, **BOTH) as stand:
+        await stand.working()
+        later, action = await called(stand)
+        stand.process.answer(action, RunError("exception", "Retry: busy", "quvatlh.task.Retry", retry_after_s=3600))
+        await stand.until_state(later, "retrying")
+        await stand.pool.act(asked(), Turn("retry"), [later])
+        await stand.until_state(later, "running")
 
 
 async def test_calls_beyond_the_slots_wait_in_the_executor_for_theirs(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ class RetryTasks(Command, frozen=True, tag="retry"):
     """They get the place that the discipline of today gives. Entries of before left them the one they had."""
     exclusive: bool = False
     """Not while another has their unique key: strict, that refuses the whole. Entries of before let them run without it."""
+    sooner: bool = False
+    """Those that wait for their next attempt wait no longer; what they have tried counts. Entries of before let them wait."""
 
 
 class Move(Part, frozen=True):

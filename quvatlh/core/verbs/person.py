@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from quvatlh.core import limits, transitions
 from quvatlh.core.commands import BeginBulk, Delete, Kill, Move, Relocate, RetryTasks, TaskChanges, Update
+from quvatlh.core.model import TaskState
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Begun, Deleted, Done, Evened
 from quvatlh.core.rows import LiveRow, TaskRow, json_text
@@ -48,7 +49,7 @@ def kill(unit: Unit, command: Kill) -> Done | Rejection:
 
 
 def retry(unit: Unit, command: RetryTasks) -> Done | Rejection:
-    held = _held_by_others(unit, command.ids) if command.exclusive else {}
+    held = _held_by_others(unit, command) if command.exclusive else {}
     if held and command.strict and len(unit.tasks_in_scope(command.ids)) == len(set(command.ids)):
         errors = tuple(
             FieldError(f"ids[{command.ids.index(name)}]", f"the unique key of {name} is held by {holder}")
@@ -158,8 +159,9 @@ def _kill(unit: Unit, task: TaskRow) -> bool:
 
 
 def _retry(unit: Unit, task: TaskRow, command: RetryTasks) -> bool:
-    """From the beginning: as many attempts as a new one. Not while its last action still lives."""
-    if (task.state, "retry") not in transitions.TASK or task.live:
+    """From the beginning: as many attempts as a new one. Not while its last action still lives. One that waits for its next
+    attempt only waits no longer."""
+    if _after_retry(task, command) is None or task.live:
         return False
     was = copy(task)
     if command.queue is not None:
@@ -167,9 +169,10 @@ def _retry(unit: Unit, task: TaskRow, command: RetryTasks) -> bool:
         task.queue = command.queue
     if command.placed:
         task.rank = unit.queue(task.queue).rank(task.priority)
+    if task.state == "failed":
+        task.ended = task.deaths = 0
+        task.error = task.error_text = None
     task.state = transitions.TASK[task.state, "retry"]
-    task.ended = task.deaths = 0
-    task.error = task.error_text = None
     if task.expires_at is not None and task.expires_at <= unit.now:
         task.expires_at = None
     unit.store(task, was)
@@ -177,15 +180,20 @@ def _retry(unit: Unit, task: TaskRow, command: RetryTasks) -> bool:
     return True
 
 
-def _held_by_others(unit: Unit, ids: Sequence[str]) -> dict[str, str]:
+def _after_retry(task: TaskRow, command: RetryTasks) -> TaskState | None:
+    """None: it is not retried."""
+    return None if task.state == "retrying" and not command.sooner else transitions.TASK.get((task.state, "retry"))
+
+
+def _held_by_others(unit: Unit, command: RetryTasks) -> dict[str, str]:
     """Of tasks that may be retried and would hold their unique key then: by id, who has it, or comes before it here."""
-    names = list(dict.fromkeys(ids))
+    names = list(dict.fromkeys(command.ids))
     tasks = unit.tasks_in_scope(names)
     taken: dict[tuple[str, str], str] = {}
     held: dict[str, str] = {}
     for name in names:
         task = tasks.get(name)
-        after = None if task is None else transitions.TASK.get((task.state, "retry"))
+        after = None if task is None else _after_retry(task, command)
         if task is None or task.live or task.unique_key is None or after not in HOLDS[task.unique_while or FOR]:
             continue
         holder = unit.unique_holder(task.grp, task.unique_key)

@@ -5,7 +5,7 @@ import { count } from "./format.js";
 import { ask, asking, listed, note } from "./parts.js";
 
 export const VERBS = {
-  retry: { words: "Retry", text: "Those that failed begin anew, with all their attempts.", done: "begun anew" },
+  retry: { words: "Retry", text: "Those that failed begin anew, with all their attempts; those that wait for their next one make it now.", done: "begun anew" },
   kill: { words: "Kill", text: "What runs is stopped, and counts as failed. A service's instance is replaced.", done: "killed", danger: true },
   relocate: { words: "Move…", text: "What runs is stopped and starts elsewhere; what waits is given there.", done: "moved" },
   update: { words: "Change…", text: "Only what is filled in or ticked is changed, and only of what may still run: what has failed runs so when it is retried.", done: "changed" },

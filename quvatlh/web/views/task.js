@@ -47,7 +47,7 @@ export default function task(page) {
   function may(verb, data) {
     const over = FINISHED.includes(data.state);
     const failed = data.state === "failed";
-    return { retry: failed, kill: !over && ["claimed", "running"].includes(data.state), relocate: !over, update: !over || failed, delete: !over || failed }[verb];
+    return { retry: failed || data.state === "retrying", kill: !over && ["claimed", "running"].includes(data.state), relocate: !over, update: !over || failed, delete: !over || failed }[verb];
   }
 
   function render() {

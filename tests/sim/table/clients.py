@@ -233,7 +233,7 @@ class Client:
 
     async def _retry(self, box: TableBox, node: Node) -> None:
         queue = self._rng.choice([None, "default"])
-        await self._do(box, node, lambda ids: c.RetryTasks(ids, strict=False, queue=queue, placed=True))
+        await self._do(box, node, lambda ids: c.RetryTasks(ids, strict=False, queue=queue, placed=True, sooner=True))
 
     async def _relocate(self, box: TableBox, node: Node) -> None:
         """To the first node, which may have everything; or away, where there is another place."""
