@@ -1,7 +1,8 @@
 """The dashboard's files, and the way into it: the page, what it loads, sessions of browsers, the last hour for its charts.
 
 Files are under an address with the digest of all of them, so a browser may keep them for ever and never mixes versions; the
-page itself is asked for each time. Text is compressed once, when it is first asked for.
+page itself is asked for each time. They are read when a server starts: what is installed over them later is another version's,
+and halfway there. Text is compressed once, when it is first asked for.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ ONCE: Final = {"once": Param(matching(r"[A-Za-z0-9_-]{1,128}", "what follows `on
 
 @functools.cache
 def assets() -> Files:
+    """Asked for by each server as it starts."""
     return files()
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from quvatlh.api import access, openapi, problems
+from quvatlh.api import access, openapi, pages, problems
 from quvatlh.api.exchange import Exchange, Route, Shared
 from quvatlh.api.formats import encode
 from quvatlh.api.guard import ANYBODY, Guard
@@ -81,6 +81,7 @@ class Server:
         self.streams = streams or Streams()
         self.shared = Shared(pool, Meter(), self.streams, self._broken, self.sessions)
         self.shared.documents["openapi"] = encode(openapi.document())
+        pages.assets()
         self._web: _WebServer | None = None
         self._place: Place | None = None
         self._stopping = False

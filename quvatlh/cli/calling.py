@@ -11,7 +11,11 @@ import msgspec
 from quvatlh.cli.taskoptions import Task
 
 _OPTIONS = (
-    click.option("--python", metavar="PKG.MOD:FN", help="Call this Python function, in place of a command."),
+    click.option(
+        "--python",
+        metavar="PKG.MOD:FN",
+        help="Call this Python function, in place of a command; with the options given here, not those of its @app.task.",
+    ),
     click.option("--call", metavar="WORD", help="Call this of the warm process of --environment, in place of a command."),
     click.option("--arg", "args", multiple=True, metavar="V", help="Argument of the call: JSON, or else text; again for more."),
     click.option("--kwarg", "kwargs", multiple=True, metavar="K=V", help="Argument by name; again for more."),

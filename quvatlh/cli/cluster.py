@@ -14,7 +14,7 @@ from quvatlh.cli.printing import GAP, Table, count, plain, print_json, say, size
 from quvatlh.cli.progress import progress
 from quvatlh.cli.refusing import say_json
 from quvatlh.cli.restore import restore
-from quvatlh.cli.session import Session, speaks_http
+from quvatlh.cli.session import Session, Told, speaks_http
 from quvatlh.cli.status import ExitStatus
 from quvatlh.client import Client
 
@@ -49,17 +49,30 @@ def add(session: Session, node_id: str, address: str, *, name: str | None, http:
     _print_cluster(session, session.run(lambda client: client.add_member(member), only_one=True))
 
 
-@cluster.command()
-@click.argument("node_id", metavar="ID")
+@cluster.command(short_help="Remove a node for good.")
+@click.argument("node", metavar="ID|NAME")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @speaks_http
-def remove(session: Session, node_id: str, *, yes: bool) -> None:
-    """Remove a node for good: its data directory cannot come back. A master hands over first."""
-    question = f"Remove {node_id}? It can come back only as a new node, with an empty data directory."
+def remove(session: Session, node: str, *, yes: bool) -> None:
+    """Remove a node, named or by its id, for good: its data directory cannot come back. A master hands over first."""
+    node_id = session.run(lambda client: _id_of(client, node))
+    question = f"Remove {plain(node)}? It can come back only as a new node, with an empty data directory."
     if session.around.asks and not yes and not click.confirm(question, err=True):
         say("nothing was changed")
         sys.exit(ExitStatus.REJECTED)
     _print_cluster(session, session.run(lambda client: client.remove_member(node_id)))
+
+
+async def _id_of(client: Client, node: str) -> str:
+    """Of the node with this name, if it is one alone and nobody's id."""
+    known = (await client.cluster())["nodes"]
+    named = [each["id"] for each in known if each["name"] == node]
+    if not named or any(each["id"] == node for each in known):
+        return node
+    if len(named) > 1:
+        say(f"quvatlh: {len(named)} nodes are named {plain(node)}: give the ID of one, {' or '.join(named)}")
+        raise Told(ExitStatus.REJECTED)
+    return str(named[0])
 
 
 @cluster.command(short_help="Write the state of the cluster to a file.")

@@ -22,4 +22,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     made = kind(ctx.find_root().command, {}, "quvatlh", VARIABLE)
-    click.echo(made.source_template % made.source_vars())
+    script = made.source_template % made.source_vars()
+    if shell == "bash":
+        script = script.replace(
+            "complete -o nosort", "complete -o nosort -o default"
+        )  # names of files where we know none
+    click.echo(script)

@@ -13,7 +13,7 @@ import click
 from quvatlh.cli.printing import count, print_json, say
 from quvatlh.cli.session import Session, speaks_http
 from quvatlh.cli.waiting import FINISHED
-from quvatlh.client import Client, Log
+from quvatlh.client import Client, Log, OutputLost
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
@@ -54,7 +54,12 @@ class _Reader:
             action = _last(task)
             if action is None:
                 self._session.hint(f"{self._task_id} is {task['state']}: nothing has run yet")
-        logs = await asyncio.gather(*(self._copy(client, each, action, follow=follow) for each in self._streams))
+        copies = (self._copy(client, each, action, follow=follow) for each in self._streams)
+        logs: list[Log] = []
+        for copied in await asyncio.gather(*copies, return_exceptions=True):
+            if isinstance(copied, BaseException):
+                raise copied
+            logs.append(copied)
         if any(log.tail_only for log in logs):
             there = all(log.is_worker_there for log in logs)
             why = "its worker does not keep the rest" if there else "its worker cannot be asked"
@@ -77,7 +82,10 @@ class _Reader:
             action = _last(task)
             if action not in {None, seen}:
                 seen = action
-                await self.once(client, action, follow=True)
+                try:
+                    await self.once(client, action, follow=True)
+                except OutputLost as lost:  # another run may follow
+                    say(f"quvatlh: {lost.detail}")
             elif task["state"] in FINISHED:
                 return
             else:

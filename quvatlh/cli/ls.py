@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from quvatlh.cli.names import completing
 from quvatlh.cli.printing import Table, age, count, print_json, shortened, summary, time_text
@@ -35,6 +36,10 @@ class States(click.ParamType[str]):
             if each not in STATES:
                 self.fail(f"{each!r} is none of {', '.join(STATES)}", param, ctx)
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - as inherited
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(f"{before}{comma}{each}") for each in STATES if each.startswith(last)]
 
 
 def filters(command: Callable[..., Any]) -> Callable[..., Any]:

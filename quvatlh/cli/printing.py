@@ -94,7 +94,8 @@ def work_words(work: object) -> str:
         case {"commands": [*lines]}:
             words = " && ".join(map(_command_words, lines))
         case {"http": {"url": url, **rest}}:
-            words = f"{rest.get('method', 'GET')} {url}"
+            method = rest.get("method") or ("POST" if rest.get("body") else "")  # with a payload it is a POST, too
+            words = f"{method} {url}".strip()
         case {"python": function, **rest}:
             words = _call_words(function, rest)
         case {"warm": {"call": call, **rest}}:

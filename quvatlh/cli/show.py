@@ -130,9 +130,10 @@ def _times(task: Json, now_ms: int) -> Iterator[tuple[str, str]]:
     due = task.get("due_at") or (task.get("at") if task["state"] == "scheduled" else None)
     if due:
         yield _DUE.get(task["state"], "next run"), when(due, now_ms)
-    for label, field in (("expires", "expires"), ("started", "started_at"), ("finished", "finished_at")):
+    end = "deleted" if task["state"] == "deleted" else "finished"
+    for label, field in (("expires", "expires"), ("started", "started_at"), (end, "finished_at")):
         if task.get(field):
-            took = between(task.get("started_at"), task["finished_at"]) if field == "finished_at" else ""
+            took = between(task.get("started_at"), task["finished_at"]) if label == "finished" else ""
             yield label, when(task[field], now_ms) + (f", after {took}" if took else "")
 
 

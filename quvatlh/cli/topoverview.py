@@ -98,7 +98,7 @@ def _wrong(seen: Seen, now_ms: int) -> Iterator[tuple[str, str]]:
     if workers is not None:
         if not any(worker["state"] == "up" for worker in workers):
             yield "red", "no worker is up: nothing starts"
-        elif lost := [worker["name"] for worker in workers if worker["state"] == "lost"]:
+        elif lost := [each["name"] for each in workers if each["state"] == "lost" and each["role"] != "pull"]:
             yield "yellow", f"{count(len(lost), 'worker')} lost: {', '.join(lost)}"
     yield from _wrong_among(seen.get("queues") or {}, now_ms)
 

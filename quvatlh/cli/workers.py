@@ -94,7 +94,10 @@ def show(session: Session, name: str) -> None:
 @click.option("--queues", metavar="P,Q", help="Patterns of the queues that it takes from; none for no queue.")
 @speaks_http
 def change(session: Session, name: str, *, slots: int | None, tags: str | None, queues: str | None) -> None:
-    """Change what a worker may be given, while it runs. What it runs already goes on."""
+    """Change what a worker may be given, while it runs. What it runs already goes on.
+
+    It holds until the worker is stopped in order: what is to last stands in its configuration.
+    """
     changes: Json = {} if slots is None else {"slots": slots}
     if tags is not None:
         changes["tags"] = _words(tags, kinds.tags, "--tags")
@@ -257,4 +260,7 @@ def _pairs(found: Json) -> Iterator[tuple[str, str]]:
         yield "memory", f"{size(free)} of {size(total)} free"
         yield "disk", f"{size(load['disk_free_bytes'])} free"
     for name, value in found["facts"].items():
-        yield plain(name), value_words(value)
+        if name != "memory_bytes":
+            yield plain(name), value_words(value)
+        elif load is None:
+            yield "memory", size(value)

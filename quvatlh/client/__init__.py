@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quvatlh.client.app import App
     from quvatlh.client.calls import Added, Balanced, Client, Cut, Done, Event, Log
-    from quvatlh.client.errors import Broken, Fault, Problem, Rejected, Unavailable, Unknown, Unreachable
+    from quvatlh.client.errors import Broken, Fault, OutputLost, Problem, Rejected, Unavailable, Unknown, Unreachable
     from quvatlh.client.forms import ResultUnfit
     from quvatlh.client.handles import Handle, RemoteTraceback, ResultElsewhere, TaskFailed
     from quvatlh.client.hooks import Attempt, Hook
@@ -41,6 +41,7 @@ __all__ = [
     "Options",
     "Outcome",
     "Outcomes",
+    "OutputLost",
     "Problem",
     "Rejected",
     "RemoteTraceback",
@@ -60,7 +61,7 @@ __all__ = [
 _HOMES = {
     "app": ("App",),
     "calls": ("Added", "Balanced", "Client", "Cut", "Done", "Event", "Log"),
-    "errors": ("Broken", "Fault", "Problem", "Rejected", "Unavailable", "Unknown", "Unreachable"),
+    "errors": ("Broken", "Fault", "OutputLost", "Problem", "Rejected", "Unavailable", "Unknown", "Unreachable"),
     "handles": ("Handle", "RemoteTraceback", "ResultElsewhere", "TaskFailed"),
     "forms": ("ResultUnfit",),
     "hooks": ("Attempt", "Hook"),

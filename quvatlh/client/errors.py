@@ -58,6 +58,10 @@ class Unavailable(Problem):
         self.retry_after_s = retry_after_s
 
 
+class OutputLost(Unavailable):
+    """Who wrote it was lost while its output was read, or that was cut: what came next is not kept."""
+
+
 class Unreachable(Unavailable):
     """No node answered at all. `failures` says for each address why."""
 

@@ -55,7 +55,7 @@ class Options:
     deadline_s: float = DEADLINE_S
     """So long a call asks around before it gives up."""
     patient: bool = True
-    """False: when nobody listens at any address, that is told at once, not at the deadline."""
+    """False: when nobody listens at any address, nor has since the beginning, that is told at once, not at the deadline."""
     try_s: float | None = None
     """So long one node may take before another is asked. None: TRY_S, or TRY_ALONE_S."""
 
@@ -142,6 +142,8 @@ class Http:
         self._connect_s = CONNECT_ALONE_S if len(options.urls) == 1 else CONNECT_S
         self._preferred = 0
         """The node that answered last."""
+        self._has_met = False
+        """A node was there: it may come back."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -213,7 +215,8 @@ class Http:
         deadline = now() + (self.options.deadline_s if request.deadline_s is None else request.deadline_s)
         urls = self.options.urls
         preferred = self._preferred if first is None else urls.index(first)
-        tries = Tries(urls, preferred, deadline, patient=self.options.patient, is_write=request.is_write)
+        patient = self.options.patient or self._has_met
+        tries = Tries(urls, preferred, deadline, patient=patient, is_write=request.is_write)
         while True:
             node, wait_s = tries.next(now())
             if wait_s > 0:
@@ -221,15 +224,17 @@ class Http:
             try:
                 answer = await once(urls[node], max(deadline - now(), 0.0))
             except Problem as problem:
+                self._has_met = True
                 tries.refused(node, now(), problem)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = why(error)
                 if failure.sent:
+                    self._has_met = tries.is_patient = True
                     tries.lost(node, now(), failure.words)
                 else:
                     tries.not_sent(node, now(), failure.words, hopeless=failure.hopeless)
             else:
-                self._preferred = node
+                self._preferred, self._has_met = node, True
                 return answer
 
     def _begun(

@@ -45,7 +45,7 @@ def find_token(given: str | None, environ: Mapping[str, str], data: str | None =
         return Token(given.strip(), "--token", (("--token", "used"),))
     if environ.get(TOKEN_VARIABLE):
         return Token(environ[TOKEN_VARIABLE].strip(), TOKEN_VARIABLE, (*looked, (TOKEN_VARIABLE, "used")))
-    looked.append((TOKEN_VARIABLE, "not set"))
+    looked.append((TOKEN_VARIABLE, "set, but empty" if TOKEN_VARIABLE in environ else "not set"))
     named = data or environ.get(DATA_VARIABLE)
     directories = [named] if named else [data_directory(environ, is_root=is_root), SYSTEM_DATA]
     for directory in dict.fromkeys(directories):

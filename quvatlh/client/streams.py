@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 
 from quvatlh.client import errors
-from quvatlh.client.errors import Rejected, Unavailable
+from quvatlh.client.errors import OutputLost, Rejected, Unavailable
 from quvatlh.client.failures import why
 from quvatlh.client.http import Http, Request
 from quvatlh.client.sse import Frame, Parser
@@ -144,7 +144,7 @@ class Log:
             return False  # of one that writes on, the end is where it stood
         elif at != self._next:
             lost = "its worker was lost" if kept == "tail" else "it was cut short"
-            raise Unavailable("", f"{lost} while its output was read; what came next is not kept", url=url)
+            raise OutputLost("", f"{lost} while its output was read; what came next is not kept", url=url)
         return True
 
     @property

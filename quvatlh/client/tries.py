@@ -43,7 +43,7 @@ class Tries:
         self._nodes = [_Node(url) for url in urls]
         self._first = first
         self._deadline = deadline
-        self._patient = patient
+        self.is_patient = patient
         """False: when nobody listens anywhere, that is told at once."""
         self._is_write = is_write
         self._in_doubt = ""
@@ -52,7 +52,7 @@ class Tries:
     def next(self, now: float) -> Next:
         """Raises the outcome when there is nobody left to ask in time."""
         away = all(node.is_away for node in self._nodes)
-        if away and not self._in_doubt and (not self._patient or all(node.is_hopeless for node in self._nodes)):
+        if away and not self._in_doubt and (not self.is_patient or all(node.is_hopeless for node in self._nodes)):
             raise self._outcome()
         count = len(self._nodes)
         chosen = min(range(count), key=lambda each: (self._nodes[each].ready_at, (each - self._first) % count))

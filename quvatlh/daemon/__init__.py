@@ -12,13 +12,16 @@ import asyncio
 import contextlib
 import gc
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any, Final
 
 from quvatlh.client import Client
 from quvatlh.client import Options as ClientOptions
 from quvatlh.client.line import Dialer
+from quvatlh.client.places import URL_DEFAULT
 from quvatlh.config import Config, address
+from quvatlh.config.defaults import SYSTEM_DATA, data_directory
 from quvatlh.core.schema import refuse_newer
 from quvatlh.daemon.parts import (
     CODEC,
@@ -269,8 +272,18 @@ def _welcome(
             peers=strangers,
         )
     note("listening", url=url, token=token_place)
-    note("add a task with: quvatlh add -- echo hello; another link to the dashboard with: quvatlh open")
+    options = _asking(config, url)
+    note(
+        f"add a task with: quvatlh add{options} -- echo hello; another link to the dashboard with: quvatlh open{options}"
+    )
     print(f"{url}{link}", flush=True)  # noqa: T201 - DESIGN.md section 10: the one-time link, alone on its line
+
+
+def _asking(config: Config, url: str) -> str:
+    """What commands do not find by themselves: a node elsewhere than where they look, its token in another directory."""
+    usual = (data_directory(os.environ, is_root=os.geteuid() == 0), SYSTEM_DATA)
+    data = f" --data {shlex.quote(config.node.data)}" if config.node.data not in usual else ""
+    return (f" --url {url}" if url != URL_DEFAULT else "") + data
 
 
 def _strangers(config: Config, membership: Membership | None) -> list[str]:

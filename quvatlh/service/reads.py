@@ -223,10 +223,12 @@ class Reads:
 
     async def events(self, call: Call, since: Position | None) -> AsyncIterator[StreamEvent]:
         await self._barrier(call)
+        await self._check_comes(call, since)
         return self._feed.follow(since, call.principal.scope)
 
     async def summaries(self, call: Call, since: Position | None, every_ms: int) -> AsyncIterator[Summary]:
         await self._barrier(call)
+        await self._check_comes(call, since)
         return self._feed.summaries(since, every_ms / 1000, call.principal.scope)
 
     async def places_of(self, seqs: Sequence[int], schedules: Sequence[str]) -> scoping.Places:
@@ -255,14 +257,26 @@ class Reads:
         except ports.LogError as error:
             raise problem(error) from error
 
+    async def _check_comes(self, call: Call, since: Position | None) -> None:
+        """A place ahead of this node may be one that another has seen already; where the master has not, it is of a past that
+        is no more: of a state before a restore."""
+        if since is None or since.index <= self._log.applied_index:
+            return
+        last = await self._last_index(call)
+        if since.index > last:
+            raise Rejected("gone", f"there is no index {since.index} yet, the last one is {last}; read the state again")
+
     async def _barrier(self, call: Call) -> None:
         if call.consistent:
-            try:
-                await self._door.barrier(call.deadline_ms / 1000)
-            except ports.Unknown as error:
-                raise Unavailable("no_master", error.detail) from error
-            except ports.LogError as error:
-                raise problem(error) from error
+            await self._last_index(call)
+
+    async def _last_index(self, call: Call) -> int:
+        try:
+            return await self._door.barrier(call.deadline_ms / 1000)
+        except ports.Unknown as error:
+            raise Unavailable("no_master", error.detail) from error
+        except ports.LogError as error:
+            raise problem(error) from error
 
     def _now_ms(self) -> int:
         return max(self._clock.wall_ms(), self._state.time_ms)

@@ -12,7 +12,7 @@ from quvatlh.core.views import ActionView, TaskView
 from quvatlh.service import asks, tails
 from quvatlh.service.feed import Feed
 from quvatlh.service.outputs import WAIT_S, Outputs, is_beyond_gap, onwards
-from quvatlh.service.pool import Call, LogOutput, Output, Rejected
+from quvatlh.service.pool import BrokeOff, Call, LogOutput, Output, Rejected
 from quvatlh.service.reads import Reads
 
 LOOK_S: Final = 1.0
@@ -108,7 +108,7 @@ class TaskLogs:
         owner = await self._reads.owner(ask.worker)
         first = None if owner is None else await self._piece(owner, ask)
         if owner is None or first is None:
-            raise ports.Unavailable("its worker cannot be asked for the rest")
+            raise BrokeOff("its worker cannot be asked for the rest")
         if is_beyond_gap(ask, first):
             return
         async for chunk in self._outputs.rest(owner, ask, first):

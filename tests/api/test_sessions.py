@@ -4,10 +4,14 @@ import re
 import ssl
 from pathlib import Path
 
+import pytest
+
+from quvatlh.api import pages
 from quvatlh.api.server import Options
 from quvatlh.api.sessions import LINK_S, LINKS_MAX, SESSION_S, SESSIONS_MAX, Sessions
 from quvatlh.service.summary import Summary
 from quvatlh.service.tokens import hash_of
+from quvatlh.web import Files
 from tests.api.client import WORK, Answer, Client, Node, serving
 from tests.fakes.pool import TOKEN
 from tests.support.certificates import certificate
@@ -200,3 +204,16 @@ async def test_a_summing_stream_that_is_behind_what_is_kept_is_refused(node: Nod
     node.pool.watching.forgotten = 100
     answer = await node.client.get("/v1/stream?every=1s&since=5")
     assert (answer.status, answer.code) == (410, "gone")
+
+
+async def test_the_dashboard_is_that_of_the_start_whatever_is_installed_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An upgrade beside a running node takes its files away, if only for a moment."""
+    for kept in (pages.assets, pages._page, pages._packed):
+        kept.cache_clear()
+    async with serving() as node:
+        monkeypatch.setattr(pages, "files", lambda: Files("", {}))
+        page = await node.client.get("/", token=None)
+        module = page.body.decode().partition('modulepreload" href="')[2].partition('"')[0]
+        assert (page.status, (await node.client.get(module, token=None)).status) == (200, 200)

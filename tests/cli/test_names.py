@@ -45,6 +45,11 @@ def test_names_are_those_that_the_node_knows(stage: Stage) -> None:
     assert offered("drain", "--token", "wrong") == []
 
 
+def test_states_are_offered_one_after_the_other() -> None:
+    assert offered("ls", "--state", typed="fa") == ["failed"]
+    assert offered("ls", "--state", typed="failed,re") == ["failed,retrying"]
+
+
 def test_where_no_node_answers_nothing_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUVATLH_URL", "nonsense")
     assert offered("drain") == []

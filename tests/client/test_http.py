@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from aiohttp import web
@@ -113,6 +114,18 @@ async def test_nobody_there_is_told_at_once_by_the_impatient() -> None:
                 await asker.cluster()
         assert caught.value.failures == {closed: "connection refused", other: "connection refused"}
         assert time.waits == []
+
+
+async def test_a_node_that_was_there_is_waited_for_by_the_impatient() -> None:
+    time = Time()
+    async with contextlib.AsyncExitStack() as stack:
+        only = await stack.enter_async_context(node(answers({"id": "a"})))
+        async with client(only.url, time=time, patient=False, deadline_s=10.0) as asker:
+            assert await asker.task("a") == {"id": "a"}
+            await stack.aclose()
+            with pytest.raises(Unreachable):
+                await asker.task("a")
+    assert 9.0 <= sum(time.waits) <= 10.0
 
 
 async def test_nobody_there_is_told_at_the_deadline_by_the_patient() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quvatlh.core import commands as c
-from quvatlh.ports import Unavailable
+from quvatlh.service.pool import BrokeOff
 from quvatlh.service.seat import Claim
 from tests.fakes.peers import Switchboard
 from tests.service.sessions import running
@@ -64,7 +64,7 @@ async def test_who_follows_the_output_of_what_is_lost_is_told_that_it_is_not_who
         for _ in range(20):
             master.clock.advance(1)
             await asyncio.sleep(0.01)
-        with pytest.raises(Unavailable, match="cannot be asked for the rest"):
+        with pytest.raises(BrokeOff, match="cannot be asked for the rest"):
             await following
 
 

@@ -5,6 +5,7 @@ import errno
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from quvatlh.core.limits import FILED_RESULT, OUTPUT_SHORT_BYTES_MAX, OUTPUT_TAI
 from quvatlh.ports import ActionFinished, OutputChunk, StreamName
 from quvatlh.service import tails
 from quvatlh.service.packedresult import PackedResult
-from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Rejected, TaskQuery, Turn, Unavailable
+from quvatlh.service.pool import BrokeOff, Bulk, LargeResult, Position, Rejected, TaskQuery, Turn, Unavailable
 from quvatlh.service.reads import Reads
 from tests.fakes.executor import FakeExecutor
 from tests.fakes.peers import Switchboard
@@ -327,6 +328,17 @@ async def test_unknown_is_told_from_gone(tmp_path: Path) -> None:
         with pytest.raises(Rejected) as caught:
             await stand.pool.task(asked(), "mine")
         assert caught.value.code == "gone"
+
+
+async def test_a_place_in_the_stream_that_no_node_has_reached_is_of_a_past_that_is_gone(tmp_path: Path) -> None:
+    """As after a restore; ahead of this node alone it would come."""
+    async with one(tmp_path, slots=0) as stand:
+        last = stand.log.applied_index
+        await stand.pool.events(asked(), Position(last, 0))
+        for follow in (stand.pool.events, partial(stand.pool.watching.summaries, every_ms=1000)):
+            with pytest.raises(Rejected) as caught:
+                await follow(asked(), Position(last + 1000, 0))
+            assert caught.value.code == "gone"
 
 
 async def test_a_bulk_waits_for_a_state_that_is_being_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

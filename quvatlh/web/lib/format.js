@@ -69,7 +69,7 @@ export function spanMs(text) {
 
 export function took(task, now = Date.now()) {
   const began = time(task.started_at);
-  if (began === null) return "–";
+  if (began === null || task.state === "deleted") return "–"; // then it ended when it was deleted
   return span((time(task.finished_at) ?? now) - began);
 }
 
@@ -84,7 +84,7 @@ export function work(given) {
   if (given.shell) return given.shell;
   if (given.commands) return given.commands.map((one) => (typeof one === "string" ? one : one.map(quoted).join(" "))).join("; ");
   if (given.python) return `${given.python}(${[...(given.args ?? []), ...Object.keys(given.kwargs ?? {})].length ? "…" : ""})`;
-  if (given.http) return `${given.http.method ?? "POST"} ${given.http.url ?? ""}`;
+  if (given.http) return `${given.http.method ?? (given.http.body ? "POST" : "")} ${given.http.url ?? ""}`.trim(); // with a payload it is a POST, too
   if (given.warm) return `${given.warm.environment ?? "warm"}: ${JSON.stringify(given.warm.call ?? null)}`;
   return given.pull ? "pull" : "";
 }

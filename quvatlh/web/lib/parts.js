@@ -221,9 +221,15 @@ export function ask({ title, text, fields = [], action, submit, danger = false, 
   });
 }
 
+/** What is wrong with a field, or with something inside of it. */
+function faultOf(name, errors) {
+  const inside = errors.find(({ path }) => path.startsWith(`${name}.`) || path.startsWith(`${name}[`));
+  return errors.find(({ path }) => path === name) ?? (inside ? { message: `${inside.path}: ${inside.message}` } : errors.find(({ path }) => path.endsWith(`.${name}`)));
+}
+
 function input(field, value, change, wrong) {
   const set = (event) => change(field.name, field.kind === "check" ? event.target.checked : event.target.value);
-  const fault = wrong?.errors?.find((error) => error.path === field.name || error.path.endsWith(`.${field.name}`));
+  const fault = faultOf(field.name, wrong?.errors ?? []);
   const about = field.hint || fault ? `about-${field.name}` : undefined;
   const props = { name: field.name, oninput: set, value, "aria-invalid": fault ? "true" : undefined, "aria-describedby": about };
   let control;

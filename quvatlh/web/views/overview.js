@@ -41,9 +41,9 @@ export default function overview(page) {
         stat("Running", by.running ?? 0, { href: to(["tasks"], { q: "state:running" }), under: load(workers.data.items) }),
         stat("Waiting", by.pending ?? 0, { href: to(["tasks"], { q: "state:pending" }), under: oldest(queues.data?.items) }),
         stat("Scheduled", (by.scheduled ?? 0) + (by.retrying ?? 0), { href: to(["tasks"], { q: "state:scheduled,retrying" }), under: `${short(by.retrying ?? 0)} to be retried` }),
-        stat("Failed", by.failed ?? 0, { href: to(["failed"]), tone: by.failed ? "bad" : "", under: history ? `${short(lately(history.data, "failed"))} in 5 minutes` : "" }),
+        stat("Failed", by.failed ?? 0, { href: to(["failed"]), tone: by.failed ? "bad" : "", under: history ? lately(history.data, "failed") : "" }),
         history && stat("Started a second", rate(history?.data, "claimed"), { under: `${short(rate(history?.data, "added"))} added` }),
-        history && stat("Done a second", rate(history?.data, "succeeded"), { under: `${short(lately(history?.data, "succeeded"))} in 5 minutes` })),
+        history && stat("Done a second", rate(history?.data, "succeeded"), { under: lately(history?.data, "succeeded") })),
       history ? charts(history.data) : null,
       h("div", { class: "grid two" },
         queueCard(queues),
@@ -64,7 +64,7 @@ function health(cluster, workers, page, by) {
   const lost = cluster.nodes.filter((node) => node.state === "lost");
   const full = cluster.nodes.filter((node) => node.state === "disk_full");
   const up = workers.filter((worker) => worker.state === "up");
-  const down = workers.filter((worker) => worker.state === "lost");
+  const down = workers.filter((worker) => worker.state === "lost" && worker.role !== "pull"); // those come and go as they like
   if (!cluster.master) wrong.push(["bad", "No master is known: nothing is added or started until one is elected."]);
   if (lost.length) wrong.push(["bad", [`${plural(lost.length, "node")} out of touch: `, names(lost)]]);
   if (cluster.clock && cluster.clock.behind !== "0s") wrong.push(["warn", `Log time stands still, the clocks are ${span(spanMs(cluster.clock.behind))} behind it: nothing becomes due.`]);
@@ -127,7 +127,11 @@ function first(page) {
 // --- numbers ---
 
 const lastOf = (history, name, slots) => (history?.counts?.[name] ?? []).slice(-slots);
-const lately = (history, name) => lastOf(history, name, 60).reduce((sum, n) => sum + (n ?? 0), 0);
+/** In five minutes, or as long as the node remembers. */
+function lately(history, name) {
+  const some = lastOf(history, name, 60).filter((n) => n !== null);
+  return `${short(some.reduce((sum, n) => sum + n, 0))} in ${span(some.length * (spanMs(history?.step) ?? 5000))}`;
+}
 
 /** A second, over the last half minute without the slot that is being filled. */
 function rate(history, name) {

@@ -90,7 +90,7 @@ function tree(page, classes, queues, list) {
   const unit = (one) => (one.of === "slots" ? "" : "/s");
   return card("Classes", { wide: true, more: page.may("PATCH /v1/classes/{name}") ? button("New class", () => editClass(null)) : null },
     rows.length ? table([
-      { head: "Class", kind: "grow", cell: (one) => h("span", { style: { "padding-left": `${one.depth * 18}px` } }, one.depth ? h("span", { class: "dim" }, "└ ") : null, own(one.name)) },
+      { head: "Class", kind: "grow", cell: (one) => h("span", { style: { "padding-left": `${one.depth * 18}px` } }, one.depth ? h("span", { class: "dim" }, "└\u00a0") : null, own(one.name)) },
       { head: "Use", kind: "grow", cell: (one) => bar(one.use, reach(one), `${short(one.use)}${unit(one)}`, one.parent && one.use > one.rate ? "warn" : "") },
       { head: "Rate", kind: "num", cell: (one) => `${short(one.rate)}${unit(one)}` },
       { head: "Ceiling", kind: "num", cell: (one) => (one.ceil === null ? "–" : h("span", one.parent === null ? { class: "dim", title: "a class without a parent ends at its rate: nobody lends to it" } : {}, `${short(one.ceil)}${unit(one)}`)) },

@@ -46,7 +46,7 @@ export default function services(page) {
     return [
       table([
         { head: "Group", kind: "grow", cell: (one) => h("a", { class: "title", href: to(["services"], { group: open?.name === one.value ? undefined : one.value }), "aria-expanded": String(open?.name === one.value) }, opener(open?.name === one.value), own(one.value)) },
-        { head: "Running", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value, state: LIVE }) }) }, count(one.live)) },
+        { head: "Running tasks", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value, state: LIVE }) }) }, count(one.live)) },
         { head: "Services", kind: "num", cell: (one) => h("a", { class: "quiet", href: to(["tasks"], { q: write({ group: one.value, kind: "service" }) }) }, count(one.services)) },
         { head: "", kind: "tight hide", cell: (one) => h("a", { href: to(["tasks"], { q: write({ group: one.value }) }), "aria-label": `all tasks of ${one.value}` }, "all tasks") },
         page.may("POST /v1/events") && page.session.queues.includes("*") ? { head: "", kind: "tight", cell: (one) => button("Balance…", () => balance(one.value), { label: `Balance ${one.value}` }) } : null,

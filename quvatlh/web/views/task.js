@@ -82,7 +82,7 @@ export default function task(page) {
 function summary(data) {
   if (data.kind === "service") return ` ${data.live} of ${data.wanted} instances live`;
   if (data.state === "running") return ` for ${span(Date.now() - time(data.started_at))}`;
-  if (data.finished_at) return ` ${ago(data.finished_at)}${data.started_at ? `, took ${span(time(data.finished_at) - time(data.started_at))}` : ""}`;
+  if (data.finished_at) return ` ${ago(data.finished_at)}${data.started_at && data.state !== "deleted" ? `, took ${span(time(data.finished_at) - time(data.started_at))}` : ""}`;
   if (data.state === "retrying") return data.eta?.at ? ` next try ${ago(data.eta.at)}` : "";
   if (data.state === "scheduled") return ` due ${ago(data.at)}`;
   return ` for ${span(Date.now() - time(data.at ?? data.created_at))}`;

@@ -81,7 +81,7 @@ const FIELDS = [
 function edit(worker) {
   const before = { slots: worker.slots, queues: worker.queues, tags: given(worker) };
   return ask({
-    title: `Worker ${worker.name}`, submit: "Change", text: "It holds until the worker is started anew with another configuration.",
+    title: `Worker ${worker.name}`, submit: "Change", text: "It holds until the worker is stopped in order, or started anew with another configuration: what is to last stands there.",
     fields: filled(FIELDS, before),
     action: (values) => api.send("PATCH", api.path("/v1/workers", worker.name), changes(FIELDS, values, before)),
   });
