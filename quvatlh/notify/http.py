@@ -20,7 +20,8 @@ BODY_BYTES_KEPT: Final = 64 * 1024
 """Of an answer: what says more is read no further."""
 HEADER_BYTES_MAX: Final = 16 * 1024
 CONNECT_S: Final = 10.0
-AGENT: Final = "quvatlh"
+_HEADERS: Final = {"user-agent": "quvatlh", "accept-encoding": "identity"}
+"""Unless the request names them. Answers are kept as they come, so that what is packed would be read by nobody."""
 _METHOD: Final = re.compile(r"[A-Z]{1,16}")
 
 
@@ -38,7 +39,8 @@ class HttpSender:
 
     async def send(self, request: Outgoing) -> Incoming:
         url = self._checked(request)
-        headers = {"User-Agent": AGENT, **request.headers}
+        named = {name.lower() for name in request.headers}
+        headers = {name: value for name, value in _HEADERS.items() if name not in named} | dict(request.headers)
         if request.delivery is not None:
             keys = self._keys if request.is_end else self._keys_of_works
             headers |= signed(request.delivery, self._clock.wall_ms() // 1000, request.body, keys)

@@ -61,6 +61,21 @@ async def test_a_request_goes_out_as_it_is_and_its_answer_comes_back() -> None:
     assert (found.status, found.body, found.body_bytes, found.headers["x-some"]) == (201, b"made", 4, "thing")
 
 
+async def test_an_answer_is_wanted_as_it_is_unless_the_request_says_otherwise() -> None:
+    seen: list[dict[str, list[str]]] = []
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        seen.append({name: request.headers.getall(name) for name in ("Accept-Encoding", "User-Agent")})
+        return web.Response()
+
+    await ask(handler)
+    await ask(handler, headers={"accept-encoding": "gzip", "user-agent": "me"})
+    assert seen == [
+        {"Accept-Encoding": ["identity"], "User-Agent": ["quvatlh"]},
+        {"Accept-Encoding": ["gzip"], "User-Agent": ["me"]},
+    ]
+
+
 async def test_a_delivery_is_signed_and_what_is_none_is_not() -> None:
     seen: list[Any] = []
 
