@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import aiohttp
+from aiohttp import http_exceptions
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
@@ -22,6 +23,7 @@ HEADER_BYTES_MAX: Final = 16 * 1024
 CONNECT_S: Final = 10.0
 _HEADERS: Final = {"user-agent": "quvatlh", "accept-encoding": "identity"}
 """Unless the request names them. Answers are kept as they come, so that what is packed would be read by nobody."""
+_NO_URL: Final = "the URL must be http or https, with a host and a port that can be"
 _METHOD: Final = re.compile(r"[A-Z]{1,16}")
 
 
@@ -62,10 +64,13 @@ class HttpSender:
 
     def _checked(self, request: Outgoing) -> URL:
         """As it will be asked: a host that is written in other digits or dots is judged by what becomes of it."""
-        url = URL(request.url)
+        try:
+            url = URL(request.url)
+        except ValueError:
+            raise ValueError(_NO_URL) from None
         host = url.raw_host
         if url.scheme not in {"http", "https"} or not host:
-            raise ValueError("the URL must be http or https, with a host")
+            raise ValueError(_NO_URL)
         if _METHOD.fullmatch(request.method) is None:
             raise ValueError("the method must be a word in capital letters")
         # Names are judged when they are resolved; an address that stands in the URL is resolved by nobody.
@@ -137,7 +142,36 @@ def _not_allowed(what: str) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """Without what aiohttp says around it."""
+    """Of our own where aiohttp would show the URL, what came, or a status that nobody sent."""
+    broken = _broken(error)
+    if broken is not None:
+        return _broken_words(broken)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "it hung up before it had answered"
+    if isinstance(error, aiohttp.InvalidURL):
+        return _NO_URL
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     text = (inner.strerror if isinstance(inner, OSError) else None) or str(inner) or type(inner).__name__
     return text[:500]
+
+
+def _broken(error: BaseException) -> http_exceptions.HttpProcessingError | None:
+    """What the reader of the answer found fault with; the last of its causes."""
+    found = None
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, http_exceptions.HttpProcessingError):
+            found = cause
+        cause = cause.__cause__
+    return found
+
+
+def _broken_words(broken: http_exceptions.HttpProcessingError) -> str:
+    if isinstance(broken, http_exceptions.LineTooLong):
+        return f"its answer has a line of more than {HEADER_BYTES_MAX} bytes"
+    if isinstance(broken, http_exceptions.BadStatusLine):
+        return "what it answered is no HTTP"
+    if isinstance(broken, http_exceptions.ContentLengthError | http_exceptions.TransferEncodingError):
+        return "its answer broke off before its end"
+    why = broken.message.partition(":")[0].lower()
+    return f"what it answered is no proper HTTP: {why or 'it cannot be read'}"

@@ -195,17 +195,38 @@ async def test_where_nobody_listens_it_is_unreachable(url: str) -> None:
     assert caught.value.text
 
 
-async def test_who_hangs_up_or_talks_nonsense_is_unreachable() -> None:
-    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"what?\r\n\r\n")
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"", "it hung up before it had answered"),
+        (b"HTTP/1.1 200 OK\r\nX-Key: a", "it hung up before it had answered"),
+        (b"what?\r\n\r\n", "what it answered is no HTTP"),
+        (b"HTTP/1.1 abc OK\r\n\r\n", "what it answered is no HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX y: z\r\n\r\n", "what it answered is no proper HTTP: invalid header token"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n", "no proper HTTP: too many headers"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", "its answer has a line of more than 16384 bytes"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "invalid character in chunk size"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "its answer broke off before its end"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "its answer broke off before its end"),
+    ],
+)  # fmt: skip
+async def test_who_hangs_up_or_talks_nonsense_is_unreachable_and_no_secret_of_the_url_is_told(
+    said: bytes, words: str
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
         writer.close()
 
-    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, sender() as one:
         with pytest.raises(SendFault) as caught:
-            await one.send(Outgoing("GET", f"http://127.0.0.1:{port}/"))
+            await one.send(Outgoing("GET", f"http://me:mine@127.0.0.1:{port}/path?key=hidden"))
     assert caught.value.code == "unreachable"
+    assert words in caught.value.text
+    for each in ("400", "mine", "hidden", "127.0.0.1"):
+        assert each not in caught.value.text
 
 
 @pytest.mark.parametrize(
@@ -233,12 +254,22 @@ async def test_the_machine_itself_is_not_asked_however_it_is_called(host: str) -
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://example.org/", "http://", "example.org", "http:///path", "file:///etc/passwd"]
+    "url",
+    [
+        "",
+        "ftp://example.org/",
+        "http://",
+        "example.org",
+        "http:///path",
+        "file:///etc/passwd",
+        "http://me:mine@a\u2100b/",
+    ],
 )
 async def test_what_is_no_url_is_no_request(url: str) -> None:
     async with sender() as one:
-        with pytest.raises(ValueError, match="must be http or https"):
+        with pytest.raises(ValueError, match="must be http or https") as caught:
             await one.send(Outgoing("GET", url))
+    assert "mine" not in str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["GET / HTTP/1.1\r\nX: y", "get", "", "A" * 17])
