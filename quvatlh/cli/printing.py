@@ -12,6 +12,8 @@ from typing import Any
 import click
 import msgspec
 
+from quvatlh.codec.urls import without_secrets
+
 GAP = "  "
 LABEL = 11
 """Columns of a label of `show`."""
@@ -95,7 +97,7 @@ def work_words(work: object) -> str:
             words = " && ".join(map(_command_words, lines))
         case {"http": {"url": url, **rest}}:
             method = rest.get("method") or ("POST" if rest.get("body") else "")  # with a payload it is a POST, too
-            words = f"{method} {url}".strip()
+            words = f"{method} {without_secrets(str(url))}".strip()
         case {"python": function, **rest}:
             words = _call_words(function, rest)
         case {"warm": {"call": call, **rest}}:

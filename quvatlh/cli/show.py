@@ -24,6 +24,7 @@ from quvatlh.cli.printing import (
     work_words,
 )
 from quvatlh.cli.session import Session, speaks_http
+from quvatlh.codec.urls import without_secrets
 
 Json = dict[str, Any]
 
@@ -113,7 +114,9 @@ def _rules(task: Json) -> Iterator[tuple[str, str]]:
         yield "stop", plain(f"{stop.get('signal')}, KILL after {stop.get('grace')}")
     notify = task.get("notify")
     if notify:
-        yield "notify", plain(f"{notify.get('url') or shlex.join(notify['command'])} when {', '.join(notify['on'])}")
+        url = notify.get("url")
+        who = without_secrets(url) if url else shlex.join(notify["command"])
+        yield "notify", plain(f"{who} when {', '.join(notify['on'])}")
     if task.get("keep"):
         yield "keep", plain(task["keep"])
 

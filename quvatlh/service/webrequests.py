@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from quvatlh.codec.urls import without_secrets
 from quvatlh.ports import Incoming, RunError
 
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -90,6 +91,7 @@ def _words(answer: Incoming) -> str:
     if status == _GONE:
         return "status 410: who is asked wants to hear no more"
     if 300 <= status < 400 and "location" in answer.headers:
-        return f"status {status}: it points to {answer.headers['location'][:TEXT_CHARS_MAX]}, and is not followed"
+        place = without_secrets(answer.headers["location"])[:TEXT_CHARS_MAX]
+        return f"status {status}: it points to {place}, and is not followed"
     said = " ".join(answer.body[: 4 * TEXT_CHARS_MAX].decode(errors="replace").split())[:TEXT_CHARS_MAX]
     return f"status {status}{': ' if said else ''}{said}"

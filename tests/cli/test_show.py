@@ -39,3 +39,16 @@ def test_bytes_of_a_payload_are_counted_without_what_pads_them(size: int) -> Non
 def test_progress_without_a_percentage_has_none(percent: float | None, text: str, words: str) -> None:
     task = {"id": "t", "state": "running", "actions": [{"progress": {"percent": percent, "text": text}}]}
     assert dict(pairs(task, 0))["progress"] == words
+
+
+def test_urls_are_shown_without_their_secrets() -> None:
+    url = "https://me:mine@example.org/hook?key=hidden"
+    task = {
+        "id": "t",
+        "state": "pending",
+        "work": {"http": {"url": url, "method": "PUT"}},
+        "notify": {"url": url, "on": ["failed"]},
+    }
+    shown = dict(pairs(task, 0))
+    assert shown["work"] == "PUT https://example.org/hook?…"
+    assert shown["notify"] == "https://example.org/hook?… when failed"

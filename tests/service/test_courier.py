@@ -205,13 +205,13 @@ async def test_what_is_no_request_fails_for_good_and_says_why(tmp_path: Path, ht
         assert not sender.sent
 
 
-async def test_a_redirect_is_a_failure_that_names_the_place(tmp_path: Path) -> None:
+async def test_a_redirect_is_a_failure_that_names_the_place_without_its_secrets(tmp_path: Path) -> None:
     async with sending(tmp_path) as (stand, sender):
-        sender.answers.append(answer(301, location="https://example.org/new"))
+        sender.answers.append(answer(301, location="https://me:mine@example.org/new?key=hidden"))
         task = await stand.add(work={"http": {"url": HOOK}}, retry={"attempts": 1})
         await stand.until_state(task, "failed")
         assert (await get(stand, task))["error"]["text"] == (
-            "status 301: it points to https://example.org/new, and is not followed"
+            "status 301: it points to https://example.org/new?…, and is not followed"
         )
 
 

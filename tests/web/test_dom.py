@@ -56,3 +56,17 @@ async def test_nothing_that_loads_or_runs_is_made(seen: Seen) -> None:
             h('b', { onclick: 'alert(1)' })].map(refused);
     }"""
     assert set(await seen.page.evaluate(tried)) == {True}
+
+
+async def test_a_url_is_shown_without_its_secrets(seen: Seen) -> None:
+    shown = """async (urls) => {
+        const { work } = await import(new URL('lib/format.js', document.querySelector('script').src));
+        return urls.map((url) => work({ http: { method: 'PUT', url } }));
+    }"""
+    urls = ["https://me:mine@example.org/a?key=b@c", "http://x/a@b", "http://x?a/b", "http://x#a"]
+    assert await seen.page.evaluate(shown, urls) == [
+        "PUT https://example.org/a?…",
+        "PUT http://x/a@b",
+        "PUT http://x?…",
+        "PUT http://x#…",
+    ]

@@ -76,6 +76,9 @@ export function took(task, now = Date.now()) {
 const MADE = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/; // an id that nobody chose
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
+/** Without user and password, and of the query that there is one. */
+const withoutSecrets = (url) => url.replace(/^([^:/?#]*:)?\/\/[^/?#]*@/, "$1//").replace(/([?#]).+/s, "$1…");
+
 /** What a task runs, in one line. */
 export function work(given) {
   if (!given) return "";
@@ -84,7 +87,7 @@ export function work(given) {
   if (given.shell) return given.shell;
   if (given.commands) return given.commands.map((one) => (typeof one === "string" ? one : one.map(quoted).join(" "))).join("; ");
   if (given.python) return `${given.python}(${[...(given.args ?? []), ...Object.keys(given.kwargs ?? {})].length ? "…" : ""})`;
-  if (given.http) return `${given.http.method ?? (given.http.body ? "POST" : "")} ${given.http.url ?? ""}`.trim(); // with a payload it is a POST, too
+  if (given.http) return `${given.http.method ?? (given.http.body ? "POST" : "")} ${withoutSecrets(given.http.url ?? "")}`.trim(); // with a payload it is a POST, too
   if (given.warm) return `${given.warm.environment ?? "warm"}: ${JSON.stringify(given.warm.call ?? null)}`;
   return given.pull ? "pull" : "";
 }
