@@ -11,6 +11,8 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
+from yarl import URL
+
 from quvatlh.api.checks import (
     WEB_URL,
     Fault,
@@ -26,6 +28,7 @@ from quvatlh.api.checks import (
     named,
     object_of,
     shown,
+    step,
     text,
     unknown,
 )
@@ -33,7 +36,7 @@ from quvatlh.api.formats import encode
 from quvatlh.codec.work import read
 from quvatlh.core import work as native
 from quvatlh.core.limits import WORK_BYTES_MAX, WORK_NODES_MAX
-from quvatlh.service.webrequests import BODY_BYTES_MAX, is_status
+from quvatlh.service.webrequests import BODY_BYTES_MAX, is_of_the_message, is_status
 
 SURROUNDINGS: Final = ("env", "cwd", "user", "stdin", "rlimits")
 FORMS: Final = (*native.FORMS, *native.OTHER_FORMS)
@@ -55,7 +58,26 @@ def _header(given: Any) -> str:
     return given
 
 
+def _header_name(given: Any) -> str:
+    name: str = _NAME.check(given)
+    if is_of_the_message(name):
+        raise ValueError("is a header of the message itself, and set by who sends it")
+    return name
+
+
+def _http(given: Any) -> dict[str, Any]:
+    request: dict[str, Any] = _REQUEST.check(given)
+    url = URL(request["url"])
+    for name in request.get("headers", ()):
+        if name.lower() == "authorization" and (url.raw_user or url.raw_password):
+            raise Faults(
+                Fault(f".headers{step(name)}", "cannot go with a user or password in the URL, which says it too")
+            )
+    return request
+
+
 HEADER_CHARS_MAX: Final = 8192
+_NAME = matching(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "the name of a header", 256)
 _HEADER = Kind(_header, {"type": "string", "maxLength": HEADER_CHARS_MAX})
 CALL_CHARS_MAX: Final = 1024
 FEW: Final = 64
@@ -83,11 +105,11 @@ _STATUS = Kind(
     {"anyOf": [{"type": "integer", "minimum": 100, "maximum": 599}, {"type": "string", "pattern": "^[1-5]xx$"}]},
 )
 _STATUSES = Field(list_of(_STATUS, 100))
-_HTTP = object_of(
+_REQUEST = object_of(
     {
         "url": Field(WEB_URL),
         "method": Field(matching(r"[A-Za-z]{1,16}", "a method such as POST", 16)),
-        "headers": Field(map_of(matching(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "the name of a header", 256), _HEADER)),
+        "headers": Field(map_of(Kind(_header_name, _NAME.schema), _HEADER)),
         "body": Field(text(WORK_BYTES_MAX)),
         "sign": Field(boolean()),
         "expect": _STATUSES,
@@ -97,6 +119,7 @@ _HTTP = object_of(
     },
     "url",
 )
+_HTTP = Kind(_http, _REQUEST.schema)
 _OTHER = object_of(
     {
         "python": Field(matching(_TARGET_PATTERN, "pkg.mod:function", CALL_CHARS_MAX)),

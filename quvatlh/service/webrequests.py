@@ -26,6 +26,11 @@ Verdict = Literal["expect", "permanent", "retry"]
 _NAMED: Final[tuple[Verdict, ...]] = ("expect", "permanent", "retry")
 
 
+_OF_THE_MESSAGE: Final = frozenset(
+    {"connection", "content-length", "expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+
+
 class WebRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stands under `http`."""
 
@@ -46,7 +51,7 @@ class WebRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def asked(given: Mapping[str, Any]) -> WebRequest:
-    """ValueError for what is none."""
+    """ValueError for what is none. Headers of the message itself, which old logs may hold, are left out."""
     try:
         request = msgspec.convert(dict(given), WebRequest)
     except msgspec.ValidationError as error:
@@ -57,9 +62,18 @@ def asked(given: Mapping[str, Any]) -> WebRequest:
     for each in (*request.expect, *request.permanent, *request.retry):
         if not is_status(each):
             raise ValueError(f"http: {each!r} is no status such as 204 or 2xx")
+    if any(map(is_of_the_message, request.headers)):
+        kept = {name: value for name, value in request.headers.items() if not is_of_the_message(name)}
+        request = msgspec.structs.replace(request, headers=kept)
     if request.max_bytes is not None and not 0 <= request.max_bytes <= BODY_BYTES_MAX:
         raise ValueError(f"http: max_bytes must be from 0 to {BODY_BYTES_MAX}")
     return request
+
+
+def is_of_the_message(name: str) -> bool:
+    """A header that says how the message is carried: its sender's, who could not be understood with another."""
+    lower = name.lower()
+    return lower in _OF_THE_MESSAGE or lower.startswith("proxy-")
 
 
 def is_status(given: object) -> bool:

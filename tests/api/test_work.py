@@ -32,6 +32,13 @@ GOOD: list[tuple[Any, dict[str, Any]]] = [
         {"warm": {"environment": "e", "call": "Job", "args": [1]}},
         {"warm": {"environment": "e", "call": "Job", "args": [1]}},
     ),
+    *(
+        (each, each)
+        for each in (
+            {"http": {"url": "http://me:mine@x/", "headers": {"X-Authorization": "x"}}},
+            {"http": {"url": "http://x/", "headers": {"Authorization": "x", "Host": "y"}}},
+        )
+    ),
     ({"http": {"url": "http://x/"}, "env": {"A": 1}}, {"http": {"url": "http://x/"}, "env": {"A": "1"}}),
 ]
 
@@ -74,6 +81,29 @@ BAD: list[tuple[Any, list[str], str]] = [
     ({"http": {"url": "http://x/", "method": "GET /"}}, [".http.method"], "must be a method such as POST"),
     ({"http": {"url": "http://x/", "headers": {"a b": "c"}}}, [".http.headers['a b']"], "must be the name of a header"),
     ({"http": {"url": "http://x/", "headers": {"a": "b\r\nc: d"}}}, [".http.headers.a"], "on one line"),
+    *(
+        ({"http": {"url": "http://x/", "headers": {name: "1"}}}, [f".http.headers.{name}"], "of the message itself")
+        for name in (
+            "Content-Length",
+            "transfer-encoding",
+            "Connection",
+            "UPGRADE",
+            "TE",
+            "trailer",
+            "keep-alive",
+            "Expect",
+            "Proxy-Authorization",
+            "proxy-connection",
+        )
+    ),
+    *(
+        (
+            {"http": {"url": url, "headers": {"authorization": "x"}}},
+            [".http.headers.authorization"],
+            "a user or password",
+        )
+        for url in ("http://me:mine@x/", "http://me@x/", "http://:mine@x/")
+    ),
     ({"http": {"url": "http://x/", "expect": [99]}}, [".http.expect[0]"], "must be a status such as 204 or 2xx"),
     ({"http": {"url": "http://x/", "retry": [True, "2x"]}}, [".http.retry[0]", ".http.retry[1]"], "such as 204"),
     ({"http": {"url": "http://x/", "max_bytes": 2_000_000}}, [".http.max_bytes"], "1048576"),

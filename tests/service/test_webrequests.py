@@ -36,6 +36,17 @@ def test_a_status_comes_to_what_was_said_of_it_the_exact_one_before_its_class(
     assert verdict(asked({"url": URL, **given}), status) == expected
 
 
+def test_a_header_that_an_old_log_holds_and_that_would_break_the_message_is_left_out() -> None:
+    headers = {
+        "Content-Length": "1",
+        "x-a": "b",
+        "transfer-encoding": "chunked",
+        "Proxy-Connection": "close",
+        "TE": "gzip",
+    }
+    assert asked({"url": URL, "headers": headers}).headers == {"x-a": "b"}
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
