@@ -98,8 +98,8 @@ class ActionFinished(Struct, frozen=True, array_like=True, gc=False):
     """JSON, of a call that succeeded and returned anything."""
     status: int | None = None
     """What a request was answered with."""
-    retry_after_ms: int | None = None
-    """When who was asked wants to be asked again; None: as the task's own rules say."""
+    no_sooner_ms: int | None = None
+    """Who was asked wants to be left alone as long; the task's own rules may say longer."""
 
 
 class ActionProgress(Struct, frozen=True, array_like=True, gc=False):

@@ -164,11 +164,11 @@ class Courier:
             started_at_ms=began_ms,
             finished_at_ms=self._clock.wall_ms(),
             status=None if answer is None else answer.status,
-            retry_after_ms=None if answer is None or error is None else self._retry_after_ms(answer),
+            no_sooner_ms=None if answer is None or error is None else self._no_sooner_ms(answer),
         )
         self._listener.finished(finished)
 
-    def _retry_after_ms(self, answer: Incoming) -> int | None:
+    def _no_sooner_ms(self, answer: Incoming) -> int | None:
         """What the receiver asks for: seconds, or a date by its own clock."""
         given = answer.headers.get("retry-after", "").strip()
         if not given:

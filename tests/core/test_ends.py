@@ -86,6 +86,18 @@ def test_the_action_may_say_when_to_come_again(table: Table) -> None:
     assert table.value("t", "due_at") == table.now + 77
 
 
+@pytest.mark.parametrize(("after_ms", "wait_ms"), [(0, 33_000), (32_999, 33_000), (33_001, 33_001)])
+def test_who_was_asked_may_make_the_wait_longer_and_never_shorter(after_ms: int, wait_ms: int, table: Table) -> None:
+    retry = Retry(backoff="list", delays_ms=(33_000,), jitter_permille=0)
+    table.finish(table.running("t", retry=retry), 1, no_sooner_ms=after_ms)
+    assert table.value("t", "due_at") == table.now + wait_ms
+
+
+def test_the_actions_own_word_stands_whoever_it_asked(table: Table) -> None:
+    table.finish(table.running("t"), 1, retry_after_ms=77, no_sooner_ms=5000)
+    assert table.value("t", "due_at") == table.now + 77
+
+
 def test_a_success_after_failures_forgets_the_error(table: Table) -> None:
     table.finish(table.running("t", retry=FLAT), 1)
     table.finish(again(table))

@@ -81,12 +81,15 @@ class EndDetail(Struct, frozen=True, omit_defaults=True, gc=False):
     permanent: bool = False
     """The action's own word."""
     retry_after_ms: SpanMs | None = None
+    """Its word, too: the wait, whatever the task's rule is."""
     result: Annotated[bytes, Meta(max_length=limits.RESULT_BYTES_MAX)] | None = None
     """JSON; or, behind a first byte of zero, bytes as they are (limits.RAW_RESULT); or,
     behind a one, where they are (limits.FILED_RESULT); or, behind a two, msgpack (limits.PACKED_RESULT)."""
     output_tail: Annotated[bytes, Meta(max_length=limits.OUTPUT_TAIL_BYTES_MAX)] = b""
     chance: Chance = 2**31
     """For the jitter of a retry; the middle gives none."""
+    no_sooner_ms: SpanMs | None = None
+    """The word of whoever it asked: the task's rule holds, but the wait is no shorter."""
 
 
 class End(Part, frozen=True):

@@ -171,8 +171,9 @@ def _failed(unit: Unit, task: TaskRow, action: LiveRow, detail: EndDetail) -> No
         return
     task.state = transitions.TASK[task.state, "back_off"]
     wait = detail.retry_after_ms
-    due = unit.now + (delay_ms(retry, task.ended, detail.chance) if wait is None else wait)
-    task.due_at = min(due, limits.TIME_MS_MAX)
+    if wait is None:
+        wait = max(delay_ms(retry, task.ended, detail.chance), detail.no_sooner_ms or 0)
+    task.due_at = min(unit.now + wait, limits.TIME_MS_MAX)
     task.error, task.error_text = code, text
     more = {"due_at": task.due_at, "error": code, "text": text, "started_at": action.started_at}
     unit.tell_task("task.retrying", task, action.token, action.worker, **more)
