@@ -18,7 +18,8 @@ from quvatlh.service.webrequests import AS_END
 
 _SELECT: Final = """
 SELECT live.token, live.task, live.id, live.attempt, live.slots, live.lease_ms, live.grp, live.name, live.queue,
-    live.service, live.state, live.started_at, task.once, coalesce(task.spec, body.spec), body.payload
+    live.service, live.state, live.started_at, task.once, coalesce(task.spec, body.spec), body.payload,
+    body.payload_json
 FROM live JOIN task ON task.seq = live.task LEFT JOIN body ON body.task = live.task"""
 """What a claim says and nothing else, read at once: every award of the node's own worker goes this way."""
 
@@ -38,7 +39,7 @@ def _claims(db: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> list[Cla
     """Tasks that are added together often say the same."""
     found: list[Claim] = []
     for (
-        token, seq, task_id, attempt, slots, lease_ms, group, name, queue, service, state, started_at, once, text, payload
+        token, seq, task_id, attempt, slots, lease_ms, group, name, queue, service, state, started_at, once, text, payload, is_json
     ) in rows:  # fmt: skip
         spec = specs.get(text)
         if spec is None:
@@ -48,7 +49,7 @@ def _claims(db: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> list[Cla
             token, seq, task_id, attempt, slots, lease_ms, _work(db, seq, task_id, spec.work), group,
             name or spec.name or task_id, queue, payload,
             spec.timeout_ms, stop.signal, stop.grace_ms, service == 1, once == 1, state == "stopping",
-            started_at is not None,
+            started_at is not None, payload_json=is_json == 1,
         )  # fmt: skip
         found.append(claim if spec.announce is None else _announced(db, claim, spec.announce))
     return found

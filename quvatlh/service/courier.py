@@ -45,6 +45,7 @@ class Errand:
     task_id: str
     request: Mapping[str, Any]
     payload: bytes | None
+    payload_json: bool
     timeout_s: float | None
     lease_s: float
 
@@ -208,4 +209,8 @@ def _outgoing(errand: Errand, asked: WebRequest) -> Outgoing:
     delivery = errand.task_id if asked.sign else None
     timeout_s = errand.timeout_s or TIMEOUT_S
     is_end = asked.sign == AS_END
-    return Outgoing(method.upper(), asked.url, asked.headers, body, timeout_s, delivery, asked.max_bytes, is_end)
+    headers = asked.headers
+    is_json = asked.body is None and errand.payload is not None and errand.payload_json
+    if is_json and not any(name.lower() == "content-type" for name in headers):
+        headers = {**headers, "content-type": "application/json"}
+    return Outgoing(method.upper(), asked.url, headers, body, timeout_s, delivery, asked.max_bytes, is_end)

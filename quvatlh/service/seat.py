@@ -50,6 +50,7 @@ class Claim(Struct, frozen=True, array_like=True):
     announce: str | None = None
     """Lua, with the task as it sees it."""
     task: dict[str, Any] | None = None
+    payload_json: bool = False
 
 
 class Standing(Struct, frozen=True, array_like=True):

@@ -447,7 +447,7 @@ class Worker:
 def _errand(name: str, claim: Claim) -> Errand:
     timeout_s = None if claim.timeout_ms is None else claim.timeout_ms / 1000
     request = claim.work.http or {}
-    return Errand(name, claim.task_id, request, claim.payload, timeout_s, claim.lease_ms / 1000)
+    return Errand(name, claim.task_id, request, claim.payload, claim.payload_json, timeout_s, claim.lease_ms / 1000)
 
 
 async def _wait(event: asyncio.Event, at_most_s: float) -> None:

@@ -128,7 +128,11 @@ class Stand:
             return None
 
     async def added(self, *, call: Call | None = None, id: str | None = None, **spec: Any) -> Added:  # noqa: A002
-        beside = {name: spec.pop(name) for name in ("at_ms", "delay_ms", "expires_in_ms", "payload") if name in spec}
+        beside = {
+            name: spec.pop(name)
+            for name in ("at_ms", "delay_ms", "expires_in_ms", "payload", "payload_json")
+            if name in spec
+        }
         task: NewTask = {"spec": {"work": WORK} | spec, **beside}  # type: ignore[typeddict-item]
         if id is not None:
             task["id"] = id

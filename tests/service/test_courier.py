@@ -122,6 +122,34 @@ async def test_any_request_may_be_a_task_and_its_answer_is_its_output(tmp_path: 
         assert b"".join([chunk async for chunk in output.chunks]) == "grüße".encode()
 
 
+@pytest.mark.parametrize(
+    ("http", "payload_json", "headers"),
+    [
+        ({}, True, {"content-type": "application/json"}),
+        ({"headers": {"X-A": "b"}}, True, {"X-A": "b", "content-type": "application/json"}),
+        ({"headers": {"Content-Type": "text/csv"}}, True, {"Content-Type": "text/csv"}),
+        ({}, False, {}),
+        ({"body": "hi"}, True, {}),
+    ],
+)
+async def test_a_payload_of_json_is_sent_as_that_unless_the_task_says_otherwise(
+    tmp_path: Path, http: dict[str, Any], payload_json: bool, headers: dict[str, str]
+) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        work = {"http": {"url": HOOK, **http}}
+        task = await stand.add(work=work, payload=b'{"a":1}', payload_json=payload_json)
+        await stand.until_state(task, "succeeded")
+        assert sender.sent[0].headers == headers
+
+
+async def test_where_nothing_is_sent_no_type_is_said(tmp_path: Path) -> None:
+    async with sending(tmp_path) as (stand, sender):
+        long = {"A": "x" * 20_000}  # a spec that stands where payloads do
+        task = await stand.add(work={"http": {"url": HOOK}, "env": long})
+        await stand.until_state(task, "succeeded")
+        assert (sender.sent[0].headers, sender.sent[0].method) == ({}, "GET")
+
+
 @pytest.mark.parametrize("body", [b"a" * 60_000 + b"z", b"\xff\x00 no text"])
 async def test_an_answer_that_is_long_or_no_text_is_kept_whole(tmp_path: Path, body: bytes) -> None:
     async with sending(tmp_path) as (stand, sender):
