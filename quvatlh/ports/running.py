@@ -95,7 +95,7 @@ class ActionFinished(Struct, frozen=True, array_like=True, gc=False):
     output_error: str = ""
     """Why the output files are not what the caps promise, such as a full disk; empty when they are."""
     result: bytes | None = None
-    """JSON, of a call that succeeded and returned anything."""
+    """JSON, of a call that succeeded and returned anything, and of a request that did."""
     status: int | None = None
     """What a request was answered with."""
     no_sooner_ms: int | None = None

@@ -164,6 +164,7 @@ class Courier:
             stderr_bytes=0,
             started_at_ms=began_ms,
             finished_at_ms=self._clock.wall_ms(),
+            result=None if answer is None or error is not None else b'{"status":%d}' % answer.status,
             status=None if answer is None else answer.status,
             no_sooner_ms=None if answer is None or error is None else self._no_sooner_ms(answer),
         )

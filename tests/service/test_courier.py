@@ -209,13 +209,16 @@ async def test_who_was_asked_says_how_long_to_wait_at_least_by_seconds_or_by_its
         assert due == stand.clock.wall_ms() + after_ms
 
 
-async def test_an_answer_that_is_expected_is_a_success_and_one_that_is_final_the_end(tmp_path: Path) -> None:
+async def test_an_answer_that_is_expected_is_a_success_with_its_status_and_one_that_is_final_the_end(
+    tmp_path: Path,
+) -> None:
     async with sending(tmp_path) as (stand, sender):
         http = {"url": HOOK, "expect": [404, "3xx"], "permanent": ["4xx"], "max_bytes": 10}
         for status, state in ((404, "succeeded"), (301, "succeeded"), (400, "failed"), (200, "retrying")):
             sender.answers.append(answer(status))
             task = await stand.add(work={"http": http})
             await stand.until_state(task, state)
+            assert (await get(stand, task))["result"] == ({"status": status} if state == "succeeded" else None)
         assert {sent.answer_bytes_max for sent in sender.sent} == {10}
 
 
