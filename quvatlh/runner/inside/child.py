@@ -21,14 +21,15 @@ import signal
 import sys
 import termios
 import threading
-import time
+import traceback
 from collections import deque
+from time import monotonic_ns, perf_counter, time  # as they are now: a task may patch the module's
 from typing import Any
 
 from quvatlh import task
 
 from . import environ
-from .functions import described, formed, has_children, has_living_children, resolved
+from .functions import described, formed, has_children, has_living_children, is_awaitable, resolved
 from .streams import Stream
 
 VERSION = 1
@@ -164,7 +165,7 @@ class Child:
     def _run(self, message: dict[str, Any]) -> None:
         context = self._context(message)
         value = self._called(context, message)
-        if value is not context and hasattr(value, "__await__"):
+        if value is not context and is_awaitable(value):
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 asyncio.set_event_loop(self._loop)
@@ -175,7 +176,7 @@ class Child:
     def _context(self, message: dict[str, Any]) -> Any:
         context: Any = task.Context(message, self.say_now, self._look)
         context.tell = lambda stream, text: self.say_now(task.output(context.action, stream, text))
-        context.began, context.began_s = time.time(), time.perf_counter()
+        context.began, context.began_s = time(), perf_counter()
         return context
 
     def _called(self, context: Any, message: dict[str, Any]) -> Any:
@@ -188,7 +189,7 @@ class Child:
         try:
             function = self._function(message["call"])
             environ.tell(message)
-            context.began_s = time.perf_counter()  # what is imported for the first call is not how long its like takes
+            context.began_s = perf_counter()  # what is imported for the first call is not how long its like takes
             self._alone = context
             try:
                 return function(*message.get("args", ()), **message.get("kwargs", {}))
@@ -211,13 +212,13 @@ class Child:
             self._fall(0)
         try:
             name, text = formed(value)
-        except task.Unfit as unfit:
-            return self._failed(context, unfit)
-        took_ms = (time.perf_counter() - context.began_s) * 1000
+        except BaseException as error:  # noqa: BLE001 - what it returned may be of any make
+            return self._failed(context, error)
+        took_ms = (perf_counter() - context.began_s) * 1000
         value_part = f',"{name}":{text}' if text else ""
         leaving = self._tidied(context)
         head = f'"id":"{context.action}","began":{int(context.began * 1000)},"ms":{took_ms:.3f}'
-        head += f',"drained":{time.monotonic_ns()}'
+        head += f',"drained":{monotonic_ns()}'
         shared = ',"shared":true' if hasattr(context, "shared") else ""
         self._write(f'{{"type":"result",{head}{shared}{value_part}{leaving}}}\n'.encode())
         return self._after(leaving)
@@ -235,7 +236,7 @@ class Child:
         leaving = self._tidied(context)
         if leaving:
             said["leaving"] = True
-        said["drained"] = time.monotonic_ns()
+        said["drained"] = monotonic_ns()
         self.say(said)
         self._after(leaving)
 
@@ -251,7 +252,7 @@ class Child:
         if hasattr(context, "shared"):
             context.tell("stderr", trace)
         else:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(BaseException):  # it may be the task's own
                 sys.stderr.write(trace)
 
     def _tidied(self, context: Any) -> str:
@@ -268,7 +269,7 @@ class Child:
             return ',"leaving":true' if is_last and has_living_children() else ""
         for file in (sys.stdout, sys.stderr):
             if getattr(file, "is_used", True):
-                with contextlib.suppress(OSError, ValueError, AttributeError):
+                with contextlib.suppress(BaseException):
                     file.flush()
         self._drain_all(context)
         return ',"leaving":true' if not self._sharing and has_children() else ""
@@ -288,7 +289,7 @@ class Child:
                 return
             size -= len(data)
             said = {"type": "output", "id": action, "stream": stream, "data": base64.b64encode(data).decode()}
-            self.say({**said, "drained": time.monotonic_ns()})
+            self.say({**said, "drained": monotonic_ns()})
 
     def _after(self, leaving: str) -> None:
         self._say_recalled()
@@ -352,7 +353,7 @@ class Child:
             assert message is not None
             context = self._context(message)
             value = self._called(context, message)
-            if value is not context and hasattr(value, "__await__"):
+            if value is not context and is_awaitable(value):
                 self._spawn(context, value)
             elif value is not context:
                 self._returned(context, value)
@@ -429,4 +430,10 @@ class Child:
 def run_child(files: dict[str, int], _message: dict[str, Any]) -> None:
     child = Child(files)
     os.register_at_fork(after_in_child=child.copied)
-    child.serve()
+    try:
+        child.serve()
+    except BaseException:  # noqa: BLE001 - a task has broken what it runs in; that is its crash
+        with contextlib.suppress(BaseException):
+            os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(1)

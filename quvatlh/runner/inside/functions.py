@@ -40,6 +40,11 @@ def resolved(target: str) -> Any:
     return found
 
 
+def is_awaitable(value: Any) -> bool:
+    """By its type, as `await` has it: a value may answer for any name, or raise for it."""
+    return hasattr(type(value), "__await__")
+
+
 def formed(value: Any) -> tuple[str, str]:
     """What a task returned: the field of the answer, and its text; none for None. Raises task.Unfit, whatever the value does
     to be written: it ends its own task alone."""
@@ -72,6 +77,14 @@ def _check_size(size: int) -> None:
 
 
 def described(error: BaseException, context: Any) -> dict[str, Any]:
+    """With as much as it lets be said."""
+    try:
+        return _described(error, context)
+    except BaseException:  # noqa: BLE001 - an exception may be of any make
+        return {"text": "it raised what cannot be described"}
+
+
+def _described(error: BaseException, context: Any) -> dict[str, Any]:
     kind = type(error)
     said: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}", "text": _text(error)}
     if context.stopping and isinstance(error, (task.Cancelled, asyncio.CancelledError)):
@@ -84,8 +97,17 @@ def described(error: BaseException, context: Any) -> dict[str, Any]:
         said["after"] = error.after
         return said
     said["permanent"] = isinstance(error, task.PermanentFailure)
-    said["trace"] = "".join(traceback.format_exception(kind, error, _below_us(error.__traceback__)))
+    said["trace"] = _trace(error)
     return said
+
+
+def _trace(error: BaseException) -> str:
+    below = _below_us(error.__traceback__)
+    try:
+        return "".join(traceback.format_exception(type(error), error, below))
+    except BaseException:  # noqa: BLE001 - as above
+        frames = "".join(traceback.format_tb(below))
+        return f"Traceback (most recent call last):\n{frames}{type(error).__qualname__}: {_text(error)}\n"
 
 
 def _below_us(trace: Any) -> Any:
@@ -104,7 +126,7 @@ def _is_of_the_call(error: TypeError) -> bool:
 def _text(error: BaseException) -> str:
     try:
         return str(error)[:TEXT_CHARS_MAX]
-    except Exception:  # noqa: BLE001 - an exception may be of any make
+    except BaseException:  # noqa: BLE001 - as above
         return "(it has no text)"
 
 

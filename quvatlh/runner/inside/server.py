@@ -142,10 +142,11 @@ class Server:
         if pid == 0:
             try:
                 self.begin(server, message, dict(zip(FILES, files)))  # noqa: B905 - Python 3.9
-            except BaseException as error:  # noqa: BLE001 - two of us must not go on
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the executor hears of it
                 said = {"type": "refused", "text": str(error)[:TEXT_CHARS_MAX]}
                 os.write(files[1], json.dumps(said).encode() + b"\n")
-            os._exit(0)
+            finally:
+                os._exit(1)  # two of us must not go on
         self.children[pid] = message["child"]
         watch = os.pidfd_open(pid)
         try:

@@ -284,7 +284,7 @@ class Pool:
             self._end(run, run.wish or STALE)
         elif kind == "ready":
             self._is_ready(child, said)
-        elif kind == "refused":
+        elif kind == "refused" and not child.is_ready:
             child.refusal = said.text
         elif kind in {"result", "error"} and said.id in child.answered:
             self._repeats(child)
