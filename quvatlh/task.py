@@ -10,6 +10,7 @@ the seam for libraries that wrap functions.
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -28,7 +29,7 @@ class Retry(Exception):
 
     def __init__(self, text: str = "", *, after: float | None = None) -> None:
         super().__init__(text)
-        if after is not None and not after >= 0:
+        if after is not None and not 0 <= after < math.inf:
             raise ValueError("after: must be seconds, 0 or more")
         self.after = after
 

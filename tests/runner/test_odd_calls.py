@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import pytest
 
+from quvatlh.runner.pools.ending import AFTER_S_MAX
+from quvatlh.runner.pools.lines import LINE_BYTES_MAX
+from quvatlh.task import Retry
 from tests.runner.calls import Calls, code, healthy, text
 
 
@@ -50,3 +56,69 @@ async def test_a_value_that_ends_the_process_ends_its_own_call(calls: Calls) -> 
     pid = await calls.value("jobs:pid", width=1)
     assert code(await calls.run("odd:leaving", width=1)) == "exception"
     assert await calls.value("jobs:pid", width=1) == pid
+
+
+# --- what is no text, or too much of it ---
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "log"),
+    [
+        ("log", "", "caf\\udce9.txt\n"),
+        ("progress", "", ""),
+        ("retry", "quvatlh.task.Retry: caf\\udce9.txt", ""),
+        ("raise", "ValueError: caf\\udce9.txt", "\nValueError: caf\\udce9.txt\n"),
+    ],
+)
+async def test_text_that_is_no_utf_8_is_escaped(calls: Calls, how: str, words: str, log: str) -> None:
+    pid = await calls.value("jobs:pid", width=1)
+    end = await calls.run("odd:tells", how, width=1)
+    assert text(end) == words
+    assert end.stderr_tail.endswith(log)
+    assert [each.text for each in calls.progress] == (["caf\\udce9.txt"] if how == "progress" else [])
+    assert await calls.value("jobs:pid", width=1) == pid
+
+
+async def test_of_calls_that_share_a_child_each_may_write_what_is_no_utf_8(calls: Calls, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    for target in ("jobs:dozes", "odd:prints"):
+        calls.pools.pool("default").paces.ran(target, 1.0, shared=True)
+    beside = calls.start("jobs:dozes", str(go), width=9)
+    await calls.begun(beside)
+    end = await calls.run("odd:prints", width=9)
+    assert (code(end), text(end), end.stdout_tail) == ("exception", "ValueError: caf\\udce9.txt", "caf\\udce9.txt\n")
+    assert end.stderr_tail.startswith("caf\\udce9.txt\nTraceback")
+    assert calls.children() == 1
+    go.touch()
+    assert code(await calls.end(beside)) is None
+
+
+@pytest.mark.parametrize("how", ["log", "print"])
+async def test_a_line_that_is_longer_than_a_message_is_told_in_several(calls: Calls, how: str) -> None:
+    """Each of its characters is six in JSON."""
+    count = LINE_BYTES_MAX // 6 + 100_000
+    end = await calls.run("odd:floods", how, count)
+    assert code(end) is None
+    assert (end.stdout_bytes, end.stderr_bytes) == ((0, count + 1) if how == "log" else (count + 1, 0))
+
+
+async def test_a_retry_is_in_a_time_that_comes(calls: Calls) -> None:
+    with pytest.raises(ValueError, match="after: must be seconds, 0 or more"):
+        Retry("not yet", after=math.inf)
+    end = await calls.run("odd:endless")
+    assert (code(end), text(end)) == ("exception", "odd.Endless: not yet")
+    assert end.error is not None
+    assert end.error.retry_after_s == AFTER_S_MAX
+
+
+async def test_of_calls_that_share_a_child_that_babbles_none_is_blamed_and_each_runs_alone_next(calls: Calls) -> None:
+    for target in ("jobs:nap", "odd:babbles_when"):
+        calls.pools.pool("default").paces.ran(target, 1.0, shared=True)
+    innocent = [calls.start("jobs:nap", 20, width=9, task=f"i{n}") for n in range(2)]
+    guilty = calls.start("odd:babbles_when", 3, width=9, task="guilty")
+    ends = [await calls.end(name) for name in (*innocent, guilty)]
+    assert {code(end) for end in ends} == {"stopped"}
+    again = calls.start("odd:babbles_when", 0, width=9, task="guilty")
+    beside = calls.start("jobs:nap", 0.2, width=9, task="i0")
+    assert code(await calls.end(again)) == "protocol"
+    assert code(await calls.end(beside)) is None

@@ -29,11 +29,13 @@ from typing import Any
 from quvatlh import task
 
 from . import environ
-from .functions import described, formed, has_children, has_living_children, is_awaitable, resolved
+from .functions import described, formed, has_children, has_living_children, is_awaitable, line, resolved
 from .streams import Stream
 
 VERSION = 1
 READ_BYTES = 1024 * 1024
+OUTPUT_CHARS_MAX = 1_000_000
+"""Of a message: many may be written as six bytes each, and the executor reads no line without end."""
 RING = (1).to_bytes(8, sys.byteorder)
 STREAMS = ("stdout", "stderr")
 read = json.JSONDecoder().raw_decode
@@ -111,8 +113,8 @@ class Child:
                 whole, end, rest = data.rpartition(b"\n")
                 if end:
                     text, self._rest = (self._rest + whole).decode(), rest
-                    for line in text.split("\n"):
-                        self._take(read(line)[0])
+                    for each in text.split("\n"):
+                        self._take(read(each)[0])
                 else:
                     self._rest += rest
         finally:
@@ -364,14 +366,14 @@ class Child:
     # --- what goes ---
 
     def say(self, message: dict[str, Any]) -> None:
-        self._write(json.dumps(message).encode() + b"\n")
+        self._write(line(message))
 
     def _say_recalled(self) -> None:
         """From wherever the process was: only if it was not just writing itself. It is asked again."""
         if self._recalled and self._lock.acquire(blocking=False):
             names, self._recalled = self._recalled, []
             try:
-                data = b"".join(json.dumps({"type": "recalled", "id": name}).encode() + b"\n" for name in names)
+                data = b"".join(line({"type": "recalled", "id": name}) for name in names)
                 self._push(data)
             finally:
                 self._lock.release()
@@ -379,7 +381,9 @@ class Child:
 
     def say_now(self, message: dict[str, Any]) -> None:
         if not self._is_copy:
-            self.say(message)
+            text = message["text"]
+            for at in range(0, max(1, len(text)), OUTPUT_CHARS_MAX):
+                self.say({**message, "text": text[at : at + OUTPUT_CHARS_MAX]})
             self._ring()
         elif message["type"] == "output":
             with contextlib.suppress(OSError):

@@ -13,6 +13,7 @@ from typing import Any
 from quvatlh import task
 
 TEXT_CHARS_MAX = 1000
+AFTER_S_MAX = 365 * 86_400.0
 RESULT_BYTES_MAX = 16 * 1024 * 1024
 _IN_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Characters as they are: escaped, most of the world's would take two or three times as much."""
@@ -62,6 +63,19 @@ def formed(value: Any) -> tuple[str, str]:
     return "value", text
 
 
+def line(message: dict[str, Any]) -> bytes:
+    """Half a character, which the executor would not read, is escaped in it, as in what is printed."""
+    try:
+        return _IN_JSON(message).encode() + b"\n"
+    except UnicodeEncodeError:
+        whole = {name: _whole(each) if isinstance(each, str) else each for name, each in message.items()}
+        return _IN_JSON(whole).encode() + b"\n"
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _packed(value: Any, error: Exception) -> bytes:
     try:
         return task.in_msgpack(value, _text(error))
@@ -94,7 +108,7 @@ def _described(error: BaseException, context: Any) -> dict[str, Any]:
     if isinstance(error, TypeError) and _is_of_the_call(error):
         return {"unfit": True, "text": f"its arguments do not fit: {_text(error)}"}
     if isinstance(error, task.Retry):
-        said["after"] = error.after
+        said["after"] = None if error.after is None else float(min(max(0, error.after), AFTER_S_MAX))
         return said
     said["permanent"] = isinstance(error, task.PermanentFailure)
     said["trace"] = _trace(error)

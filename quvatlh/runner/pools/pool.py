@@ -320,11 +320,11 @@ class Pool:
             self.brood.rested(child)
 
     def _babbles(self, child: Child, text: str) -> None:
-        """Nobody knows what it will say next. The fault is with whose turn it is."""
+        """Nobody knows what it will say next. The fault is with whose turn it is; where several share it, with nobody."""
         if not child.killed:
             child.is_garbled = True
             child.refusal = "" if child.is_ready else text
-            if child.head is not None and not child.has_left:
+            if child.head is not None and not child.has_left and not (child.is_shared and len(child.given) > 1):
                 child.head.outcome = RunError("protocol", text), None
             child.kill()
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
 from typing import Any, NoReturn
 
-from quvatlh.task import Retry
+from quvatlh.task import Retry, current
 
-NAME = os.fsdecode(b"caf\xe9.txt")
+NAME = "caf\udce9.txt"
 """Of a file, as os.listdir gives it: no UTF-8."""
 
 
@@ -81,3 +82,38 @@ def patches() -> None:
 async def stops_the_loop() -> None:
     asyncio.get_running_loop().stop()
     await asyncio.sleep(60)
+
+
+def tells(how: str) -> None:
+    if how == "log":
+        current().log(NAME)
+    elif how == "progress":
+        current().progress(1, NAME)
+    elif how == "retry":
+        raise Retry(NAME)
+    else:
+        raise ValueError(NAME)
+
+
+async def prints() -> NoReturn:
+    await asyncio.sleep(0)
+    print(NAME)
+    print(NAME, file=sys.stderr)
+    raise ValueError(NAME)
+
+
+async def floods(how: str, count: int) -> None:
+    await asyncio.sleep(0)
+    if how == "log":
+        current().log("\0" * count)
+    else:
+        print("\0" * count)
+
+
+async def babbles_when(others: int) -> None:
+    """Onto every descriptor, once so many run beside it."""
+    while len(asyncio.all_tasks()) <= others:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
+    for fd in range(3, 30):
+        with contextlib.suppress(OSError):
+            os.write(fd, b"this is no message\n")
