@@ -1,15 +1,18 @@
 """What an app has done around each run of its tasks: for error trackers, tracing, connections.
 
 `before`, then the function, then `on_failure` if anything was raised, then `after` whatever became of it, the last that was
-registered first. A hook cannot change what becomes of the task: what it raises is written to the task's log, and the task
-goes on. Where the process is ended (a crash, a lease, a grace that is over) nobody is left to run hooks.
+registered first. A hook cannot change what becomes of the task: what it raises, SystemExit too, is written to the task's log,
+and the task goes on with the arguments that it had. Where the process is ended (a crash, a lease, a grace that is over) nobody
+is left to run hooks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -17,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quvatlh.task import Context
+from quvatlh.task import Cancelled, Context
 
 
 @dataclass(slots=True, eq=False)
@@ -53,12 +56,13 @@ class Hooks:
 
     def around(self, attempt: Attempt, function: Callable[..., Any], pack: Pack) -> Any:
         """What `pack` makes of what the function returns; for an async function, awaitable."""
+        args, kwargs = tuple(attempt.args), dict(attempt.kwargs)
         if inspect.iscoroutinefunction(function):
-            return self._whole(attempt, function, pack)
+            return self._whole(attempt, lambda: function(*args, **kwargs), pack)
         try:
             _each("before", self.before, attempt)
-            value = function(*attempt.args, **attempt.kwargs)
-            if hasattr(value, "__await__"):
+            value = function(*args, **kwargs)
+            if hasattr(type(value), "__await__"):
                 return self._rest(attempt, value, pack)
             packed = self._returned(attempt, value, pack)
         except BaseException as error:
@@ -69,10 +73,10 @@ class Hooks:
         _each("after", reversed(self.after), attempt)
         return packed
 
-    async def _whole(self, attempt: Attempt, function: Callable[..., Any], pack: Pack) -> Any:
+    async def _whole(self, attempt: Attempt, function: Callable[[], Awaitable[Any]], pack: Pack) -> Any:
         async def called() -> Any:
             await _each_awaited("before", self.before, attempt)
-            return await function(*attempt.args, **attempt.kwargs)
+            return await function()
 
         return await self._rest(attempt, called(), pack)
 
@@ -99,8 +103,10 @@ def _each(when: str, hooks: Iterable[Hook], attempt: Attempt) -> None:
             found = hook(attempt)
             if inspect.isawaitable(found):
                 _aside.run(found)
-        except Exception:  # noqa: BLE001 - a hook may be any code
-            _tell(when, hook)
+        except BaseException as error:
+            if _is_wanted(error, attempt):
+                raise
+            _tell(when, hook, error)
 
 
 async def _each_awaited(when: str, hooks: Iterable[Hook], attempt: Attempt) -> None:
@@ -109,17 +115,35 @@ async def _each_awaited(when: str, hooks: Iterable[Hook], attempt: Attempt) -> N
             found = hook(attempt)
             if inspect.isawaitable(found):
                 await found
-        except Exception:  # noqa: BLE001 - as above
-            _tell(when, hook)
+        except GeneratorExit:  # nobody drives it any more
+            raise
+        except BaseException as error:
+            if _is_wanted(error, attempt) or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
+                raise
+            _tell(when, hook, error)
 
 
-def _tell(when: str, hook: Hook) -> None:
+def _is_wanted(error: BaseException, attempt: Attempt) -> bool:
+    """It is not the hook's own: somebody ends the task, or the program by Ctrl-C, which is no exception in a worker's child."""
+    if isinstance(error, KeyboardInterrupt):
+        return signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
+    return isinstance(error, Cancelled | asyncio.CancelledError) and attempt.context.stopping
+
+
+def _is_cancelled() -> bool:
+    running = asyncio.current_task()
+    return running is not None and running.cancelling() > 0
+
+
+def _tell(when: str, hook: Hook, error: BaseException) -> None:
     name = getattr(hook, "__qualname__", repr(hook))
-    print(  # noqa: T201 - the task's log
-        f"quvatlh: the hook {name} ({when}) failed; the task goes on\n{traceback.format_exc()}",
-        end="",
-        file=sys.stderr,
-    )
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001 - an exception may be of any make
+        trace = f"{type(error).__name__}\n"
+    words = f"quvatlh: the hook {name} ({when}) failed; the task goes on\n{trace}"
+    with contextlib.suppress(OSError, ValueError):
+        print(words, end="", file=sys.stderr)  # noqa: T201 - the task's log
 
 
 class _Aside:
@@ -131,19 +155,33 @@ class _Aside:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, hook: Awaitable[None]) -> None:
-        async def awaited() -> None:
-            await hook
+        async def awaited() -> BaseException | None:
+            """What it raised, as a value: some of it would end the loop."""
+            try:
+                await hook
+            except BaseException as error:  # noqa: BLE001 - raised where the hook was called
+                return error
+            return None
 
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="quvatlh hooks", daemon=True).start()
-        asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+                threading.Thread(target=_goes_on, args=(self._loop,), name="quvatlh hooks", daemon=True).start()
+        error = asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+        if error is not None:
+            raise error
 
     def forget(self) -> None:
         """In a forked child: the thread is the parent's."""
         self._lock = threading.Lock()
         self._loop = None
+
+
+def _goes_on(loop: asyncio.AbstractEventLoop) -> None:
+    """Also after what a hook has begun has stopped it, or has left it by SystemExit."""
+    while not loop.is_closed():
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
 
 
 _aside = _Aside()

@@ -164,7 +164,7 @@ class Task(Generic[P, R, V]):
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # by the call itself
                 raise inside.Unfit(f"its arguments do not fit: {error}") from None
             raise
-        return self._awaited(value) if hasattr(value, "__await__") else self._packed(value)
+        return self._awaited(value) if hasattr(type(value), "__await__") else self._packed(value)
 
     async def _awaited(self, value: Any) -> object:
         return self._packed(await value)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 
 from quvatlh import App, Attempt, Retry, TaskFailed
 from quvatlh.client.hooks import Hook
+from quvatlh.task import Cancelled, Context
+
+T = TypeVar("T")
 
 
 def positive(number: int) -> int:
@@ -154,3 +162,168 @@ def test_a_call_that_does_not_fit_has_no_hooks_for_it_never_began() -> None:
     with pytest.raises(Exception, match="its arguments do not fit"):
         heard.app.task(plain).__quvatlh_run__()
     assert heard.words == []
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError("x"), Cancelled("x")])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_that_ends_whatever_it_is_in_changes_nothing(
+    error: BaseException, when: str, is_async: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = App(inline=True)
+
+    def plain(_attempt: Attempt) -> None:
+        raise error
+
+    async def coroutine(attempt: Attempt) -> None:
+        plain(attempt)
+
+    async def waits(number: int) -> int:
+        return number
+
+    getattr(app, when)(coroutine if is_async else plain)
+    assert promptly(lambda: [app.task(each).enqueue(1).result() for each in (positive, waits, positive)]) == [1, 1, 1]
+    said = capsys.readouterr().err
+    assert said.count(f"({when}) failed; the task goes on\nTraceback") == 3
+    assert said.count(f"{type(error).__name__}: ") == 3
+
+
+def promptly(act: Callable[[], T]) -> T:
+    """In a thread that need not end: what fails here has waited without end."""
+    ended: Future[T] = Future()
+    threading.Thread(target=lambda: ended.set_result(act()), daemon=True).start()
+    return ended.result(60)
+
+
+def test_the_loop_of_async_hooks_goes_on_whatever_runs_in_it() -> None:
+    app = App(inline=True)
+
+    async def leaves() -> None:
+        sys.exit(1)
+
+    @app.before
+    async def hook(_attempt: Attempt) -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.create_task(leaves())
+
+    assert promptly(lambda: [app.task(positive).enqueue(-n).result() for n in (1, 2)]) == [1, 2]
+
+
+def test_a_keyboard_means_the_program_where_a_person_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    app = App(inline=True)
+
+    @app.before
+    def hook(_attempt: Attempt) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        app.task(positive).enqueue(1)
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # as in a worker
+    try:
+        assert app.task(positive).enqueue(1).result() == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "hook (before) failed; the task goes on\nTraceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_that_is_to_end_while_a_hook_runs_ends(is_async: bool) -> None:
+    app = App(inline=True)
+    words: list[str] = []
+
+    @app.before
+    def plain(attempt: Attempt) -> None:
+        attempt.context.stopping = True
+        raise Cancelled
+
+    @app.before
+    async def coroutine(attempt: Attempt) -> None:
+        attempt.context.stopping = True
+        raise asyncio.CancelledError
+
+    @app.after
+    def after(attempt: Attempt) -> None:
+        words.append(type(attempt.error).__name__)
+
+    async def waits(number: int) -> int:
+        return number
+
+    app.hooks.before[:] = [coroutine if is_async else plain]
+    with pytest.raises(TaskFailed):
+        app.task(waits if is_async else positive).enqueue(1).result()
+    assert words == ["CancelledError" if is_async else "Cancelled"]
+
+
+async def test_who_waits_for_an_async_task_may_cancel_it_while_a_hook_runs() -> None:
+    app = App(inline=True)
+    begun = asyncio.Event()
+
+    @app.before
+    async def hook(_attempt: Attempt) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def waits() -> None: ...
+
+    context = Context({"id": "a"}, lambda _said: None, lambda: None)
+    running = asyncio.create_task(app.hooks.around(Attempt("m:waits", context, (), {}), waits, lambda value: value))
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_a_hook_does_to_its_attempt_stays_with_the_hooks(is_async: bool) -> None:
+    app = App(inline=True)
+
+    @app.before
+    def hook(attempt: Attempt) -> None:
+        attempt.kwargs["right"] = 99  # type: ignore[index]
+        attempt.args, attempt.kwargs = (99,), {}
+
+    def pair(left: int, right: int = 2, more: int = 3) -> list[int]:
+        return [left, right, more]
+
+    async def coroutine(left: int, right: int = 2, more: int = 3) -> list[int]:
+        return pair(left, right, more)
+
+    hooks = app.hooks
+    context = Context({"id": "a"}, lambda _said: None, lambda: None)
+    found = hooks.around(
+        Attempt("m:f", context, [1], {"more": 4}), coroutine if is_async else pair, lambda value: value
+    )
+    assert (asyncio.run(found) if is_async else found) == [1, 2, 4]
+
+
+def test_a_hook_whose_exception_cannot_be_told_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    class Causeless(Exception):
+        @property
+        def __cause__(self) -> NoReturn:  # type: ignore[override]
+            raise SystemExit
+
+    app = App(inline=True)
+
+    @app.before
+    def hook(_attempt: Attempt) -> None:
+        raise Causeless
+
+    assert app.task(positive).enqueue(1).result() == 1
+    assert capsys.readouterr().err.endswith("hook (before) failed; the task goes on\nCauseless\n")
+
+
+class Open(dict[str, int]):
+    def __getattr__(self, name: str) -> int:
+        return self[name]
+
+
+@pytest.mark.parametrize("has_hooks", [False, True])
+def test_a_value_that_answers_for_every_name_is_a_value(has_hooks: bool) -> None:
+    app = App(inline=True)
+    if has_hooks:
+        app.before(lambda _attempt: None)
+
+    def opened() -> dict[str, int]:
+        return Open(a=1)
+
+    assert app.task(opened).enqueue().result() == {"a": 1}
