@@ -122,3 +122,27 @@ async def test_of_calls_that_share_a_child_that_babbles_none_is_blamed_and_each_
     beside = calls.start("jobs:nap", 0.2, width=9, task="i0")
     assert code(await calls.end(again)) == "protocol"
     assert code(await calls.end(beside)) is None
+
+
+# --- what becomes of standard output and error ---
+
+
+@pytest.mark.parametrize("target", ["odd:spoils", "odd:spoils_beside"])
+@pytest.mark.parametrize("how", ["closes", "takes", "forgets to put back", "exchanges"])
+async def test_descriptors_that_a_call_has_spoiled_are_not_the_next_ones(
+    calls: Calls, tmp_path: Path, target: str, how: str
+) -> None:
+    path = tmp_path / "theirs"
+    pid = await calls.value("jobs:pid", width=1)
+    assert await calls.value(target, how, str(path), width=1) == pid
+    end = await calls.run("jobs:speak", "one", width=1)
+    assert code(end) is None
+    assert end.stdout_tail == "one printed\none from a shell\none from below\n"
+    assert sorted(end.stderr_tail.split("\n")) == ["", "one complained", "one logged", "one noted"]
+    assert not path.exists() or path.read_text() == ""
+
+
+async def test_who_puts_its_descriptors_back_keeps_its_child(calls: Calls, tmp_path: Path) -> None:
+    pids = [await calls.value("odd:puts_back", str(tmp_path / "file"), width=1) for _ in range(2)]
+    assert pids[0] == pids[1] == await calls.value("jobs:pid", width=1)
+    assert (tmp_path / "file").read_text() == "aside"

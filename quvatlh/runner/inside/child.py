@@ -36,6 +36,9 @@ VERSION = 1
 READ_BYTES = 1024 * 1024
 OUTPUT_CHARS_MAX = 1_000_000
 """Of a message: many may be written as six bytes each, and the executor reads no line without end."""
+MARKS = ((1, signal.SIGURG), (2, signal.SIGWINCH))
+"""Of standard output and error: the signal that each would send if it were asked to send any (F_SETSIG). Whatever else has its
+number afterwards has another, or none: as good as fstat, in a third of its time."""
 RING = (1).to_bytes(8, sys.byteorder)
 STREAMS = ("stdout", "stderr")
 read = json.JSONDecoder().raw_decode
@@ -77,7 +80,15 @@ class Child:
         self._lock = threading.Lock()
         self._is_copy = False
         """Of the child that was made, by a task's fork: it has no part in the protocol."""
+        self._marks: tuple[tuple[int, int], ...] = ()
         signal.signal(signal.SIGTERM, self._signalled)
+
+    def mark(self) -> None:
+        """From now on it is noticed what becomes of standard output and error, where the kernel has such marks."""
+        with contextlib.suppress(OSError):
+            for fd, number in MARKS:
+                fcntl.fcntl(fd, fcntl.F_SETSIG, number)
+            self._marks = MARKS
 
     def serve(self) -> None:
         self.say({"type": "ready", "version": VERSION})
@@ -258,7 +269,8 @@ class Child:
                 sys.stderr.write(trace)
 
     def _tidied(self, context: Any) -> str:
-        """After a task: its outputs are with it; words for the answer if it has left processes behind."""
+        """After a task: its outputs are with it; words for the answer if it has left processes behind, or descriptors that the next
+        one's output would not come from."""
         shared = getattr(context, "shared", None)
         if shared is not None:
             for stream, rest in shared.items():
@@ -268,13 +280,23 @@ class Child:
             is_last = len(self._sharing) <= 1
             if is_last:
                 self._drain_all(context)
-            return ',"leaving":true' if is_last and has_living_children() else ""
+            return ',"leaving":true' if is_last and (has_living_children() or self._is_spoiled()) else ""
         for file in (sys.stdout, sys.stderr):
             if getattr(file, "is_used", True):
                 with contextlib.suppress(BaseException):
                     file.flush()
         self._drain_all(context)
-        return ',"leaving":true' if not self._sharing and has_children() else ""
+        return ',"leaving":true' if not self._sharing and (has_children() or self._is_spoiled()) else ""
+
+    def _is_spoiled(self) -> bool:
+        """Standard output or error is closed, or is something else now."""
+        try:
+            for fd, number in self._marks:
+                if fcntl.fcntl(fd, fcntl.F_GETSIG) != number:
+                    return True
+        except OSError:
+            return True
+        return False
 
     def _drain_all(self, context: Any) -> None:
         if self._written.poll(0):
@@ -434,6 +456,7 @@ class Child:
 def run_child(files: dict[str, int], _message: dict[str, Any]) -> None:
     child = Child(files)
     os.register_at_fork(after_in_child=child.copied)
+    child.mark()
     try:
         child.serve()
     except BaseException:  # noqa: BLE001 - a task has broken what it runs in; that is its crash

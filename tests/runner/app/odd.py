@@ -117,3 +117,37 @@ async def babbles_when(others: int) -> None:
     for fd in range(3, 30):
         with contextlib.suppress(OSError):
             os.write(fd, b"this is no message\n")
+
+
+KEPT: list[Any] = []
+
+
+def spoils(how: str, path: str) -> int:
+    if how == "closes":
+        os.close(1)
+        os.close(2)
+    elif how == "takes":
+        os.close(1)
+        KEPT.append(open(path, "w"))  # noqa: SIM115 - a connection, or a log
+    elif how == "forgets to put back":
+        KEPT.append(os.dup(1))
+        KEPT.append(open(path, "w"))  # noqa: SIM115 - as above
+        os.dup2(KEPT[-1].fileno(), 1)
+    elif how == "exchanges":
+        os.dup2(1, 2)
+    return os.getpid()
+
+
+async def spoils_beside(how: str, path: str) -> int:
+    await asyncio.sleep(0)
+    return spoils(how, path)
+
+
+def puts_back(path: str) -> int:
+    before = os.dup(1)
+    with open(path, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.write(1, b"aside")
+    os.dup2(before, 1)
+    os.close(before)
+    return os.getpid()
