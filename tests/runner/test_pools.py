@@ -19,6 +19,7 @@ from quvatlh.ports import ActionSpec, ActionStarted
 from quvatlh.runner.connect import ProcessExecutor
 from quvatlh.runner.hatch import ExecutorSettings, Wish
 from quvatlh.runner.settings import OUTPUT_BYTES_MIN, RunnerSettings
+from quvatlh.runner.wire import ERROR_CHARS_MAX
 from quvatlh.system.clock import RealClock
 from tests.runner.bed import is_alive
 from tests.runner.calls import DEFAULT, Calls, code, text
@@ -146,11 +147,56 @@ async def test_a_module_that_cannot_be_preloaded_is_told_to_every_call_until_it_
     ends = await asyncio.gather(*(calls.run("sick:noop", width=9) for _ in range(3)))
     for end in ends:
         assert code(end) == "environment"
-        assert text(end).startswith("environment default: OSError: no database\nTraceback")
+        assert text(end) == (
+            f"environment default: {module}, line 1: OSError: no database\nTraceback (most recent call last):\n"
+            f"  File \"{module}\", line 1, in <module>\n    raise OSError('no database')\nOSError: no database"
+        )
     module.write_text("def noop(): return 'well'\n")
     monkeypatch.setattr("quvatlh.runner.pools.pool.REFUSE_S", 0.0)
     calls.pools.pool("default").refuse("")
     assert await calls.value("sick:noop") == "well"
+
+
+DEEP = "def deep(n):\n    {}\n\ndeep(50)\n".format(
+    "\n    ".join(["if n == 0:", "    import nothing", "deep(n - 1)  # " + "x" * 80])
+)
+ODD = "class Odd(Exception):\n    def __str__(self):\n        raise SystemExit(3)\n\nraise Odd\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "last"),
+    [
+        ("def noop(:\n", "{module}, line 1: invalid syntax", ""),
+        ("import nothing\n", "{module}, line 1: there is no module nothing in {prefix}", "named 'nothing'"),
+        (DEEP, "{module}, line 3: there is no module nothing in {prefix}", "named 'nothing'"),
+        (None, "there is no module sick in {cwd}, on PYTHONPATH, or in {prefix}", ""),
+        ("raise OSError('caf\\udce9')\n", "{module}, line 1: OSError: caf\\udce9", "\nOSError: caf\\udce9"),
+        (ODD, "Odd: it cannot be described", ""),
+    ],
+    ids=["syntax", "import", "deep", "missing", "no UTF-8", "odd"],
+)
+async def test_a_module_that_cannot_be_preloaded_is_told_by_its_own_line(
+    calls: Calls, tmp_path: Path, source: str | None, words: str, last: str
+) -> None:
+    module = tmp_path / "sick.py"
+    if source is not None:
+        module.write_text(source)
+    calls.pools.configure([Environment("default", cwd=str(tmp_path), preload=("sick",))])
+    found = text(await calls.run("sick:noop"))
+    told = words.format(module=module, prefix=sys.prefix, cwd=tmp_path)
+    assert found.partition("\n")[0] == f"environment default: {told}"
+    assert found.endswith(last or told)
+    assert "/inside/" not in found
+    assert len(found) <= ERROR_CHARS_MAX
+
+
+async def test_a_module_that_takes_too_long_to_preload_is_told_so(calls: Calls, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1000)\n")
+    calls.pools.configure([Environment("default", cwd=str(tmp_path), preload=("slow",), start_s=1)])
+    ends = await asyncio.gather(*(calls.run("slow:noop", width=9) for _ in range(3)))
+    assert {(code(end), text(end)) for end in ends} == {
+        ("environment", "environment default: was not ready within 1 s")
+    }
 
 
 @pytest.mark.long

@@ -18,13 +18,14 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MESSAGE_BYTES_MAX = 1024 * 1024
 TEXT_CHARS_MAX = 4000
+FAILURE_CHARS_MAX = 400
+"""An error has 500 characters in all (wire.py)."""
 FILES = ("in", "out", "stdout", "stderr", "bell", "stdout_read", "stderr_read")
 AGAIN_MS = 20
 """Between two rounds of ending what a child has left behind."""
@@ -72,13 +73,24 @@ def prepare(settings: dict[str, Any], link: socket.socket) -> Make | None:
         inside = _loaded(settings["task_module"])
         inside.prepare(settings["cwd"], settings["preload"])
     except BaseException as error:  # noqa: BLE001 - what a module does while it is imported is anything
-        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        text = f"{type(error).__name__}: {error}"
-        say(link, {"type": "failed", "text": text[:TEXT_CHARS_MAX], "trace": trace[-TEXT_CHARS_MAX:]})
+        say(link, {"type": "failed", "text": failure(error, settings)})
         return None
     say(link, {"type": "ready"})
     make: Make = inside.run_child
     return make
+
+
+def failure(error: BaseException, settings: dict[str, Any]) -> str:
+    """As much as a task's record holds: in a line where it is, and the end of the traceback."""
+    from importlib import import_module  # noqa: PLC0415 - not for other programs
+
+    survey = import_module("quvatlh_inside.survey")
+    words, trace = survey.described(error, settings["preload"], settings["cwd"])
+    words = words[:FAILURE_CHARS_MAX]
+    room = FAILURE_CHARS_MAX - len(words)
+    if len(trace) > room:
+        trace = trace[len(trace) - room :].partition("\n")[2]
+    return f"{words}\n{trace}".strip()
 
 
 def _loaded(task_module: str) -> Any:

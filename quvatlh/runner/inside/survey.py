@@ -32,10 +32,8 @@ def main() -> None:
         importlib.import_module(name)
         found.update(_told())
     except BaseException as error:  # noqa: BLE001 - what a module does while it is imported is anything
-        found["error"] = _words(error, name, cwd)
-        if not (isinstance(error, SyntaxError) or _is_missing(error, name)):
-            below = traceback.format_exception(type(error), error, _below(error.__traceback__))
-            found["trace"] = "".join(below)[-TRACE_CHARS_MAX:]
+        found["error"], trace = described(error, [name], cwd)
+        found["trace"] = trace[-TRACE_CHARS_MAX:]
         places = _places(error, name, cwd)
     found["files"] = sorted({*_files(), *places})
     data = json.dumps(found).encode()
@@ -57,13 +55,31 @@ def _told() -> dict[str, Any]:
     return {"apps": len(apps), "tasks": sum(len(app.targets) for app in apps), "schedules": schedules}
 
 
+def described(error: BaseException, names: list[str], cwd: str) -> tuple[str, str]:
+    """In a line; and its traceback, where that line is not all. Of modules that were to be loaded."""
+    try:
+        name = next((each for each in names if _is_missing(error, each)), "")
+        words = _words(error, name, cwd)
+        if name or isinstance(error, SyntaxError):
+            return _whole(words), ""
+        below = traceback.format_exception(type(error), error, _below(error.__traceback__))
+        return _whole(words), _whole("".join(below))
+    except BaseException:  # noqa: BLE001 - an exception may be of any make
+        return f"{type(error).__name__}: it cannot be described", ""
+
+
+def _whole(text: str) -> str:
+    """Half a character is escaped: nobody would read it."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _is_missing(error: BaseException, name: str) -> bool:
     """The module itself, or what it is in."""
     return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
 
 
 def _words(error: BaseException, name: str, cwd: str) -> str:
-    if _is_missing(error, name):
+    if name:
         return f"there is no module {getattr(error, 'name', name)} in {cwd}, on PYTHONPATH, or in {sys.prefix}"
     if isinstance(error, ModuleNotFoundError):
         return f"{_where(error)}there is no module {error.name} in {sys.prefix}"
@@ -75,14 +91,14 @@ def _words(error: BaseException, name: str, cwd: str) -> str:
 def _where(error: BaseException) -> str:
     """The last place that is not the import machinery's."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith("<frozen") and frame.filename != __file__:
+        if not frame.filename.startswith("<frozen") and os.path.dirname(frame.filename) != HERE:
             return f"{frame.filename}, line {frame.lineno}: "
     return ""
 
 
 def _below(trace: Any) -> Any:
     while trace is not None and (
-        trace.tb_frame.f_code.co_filename == __file__
+        os.path.dirname(trace.tb_frame.f_code.co_filename) == HERE
         or trace.tb_frame.f_code.co_filename.startswith("<frozen")
         or os.path.basename(os.path.dirname(trace.tb_frame.f_code.co_filename)) == "importlib"
     ):

@@ -246,7 +246,7 @@ class Brood:
     def kill(self, child: Child) -> None:
         child.kill()
         if not child.nursery.is_ready:  # it is the server itself that hangs
-            child.nursery.kill()
+            child.nursery.kill(child.refusal)
 
     def renew(self) -> None:
         """New children come from a new server, which loads everything anew; the old ones end as they finish."""

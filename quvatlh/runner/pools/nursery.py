@@ -79,7 +79,8 @@ class Nursery:
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_WR)
 
-    def kill(self) -> None:
+    def kill(self, reason: str = "") -> None:
+        self._reason = self._reason or reason
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGKILL)
 
@@ -128,7 +129,7 @@ class Nursery:
             self.is_ready = True
             self._parent.nursery_ready(self)
         elif kind == "failed":
-            self._reason = f"{message['text']}\n{message['trace']}"
+            self._reason = message["text"]
 
     def _lost(self) -> None:
         self._loop.remove_reader(self._link.fileno())
