@@ -11,7 +11,7 @@ from quvatlh.config.environments import Environment
 from quvatlh.ports import RunError
 from quvatlh.runner import spawn
 from quvatlh.runner.pools.call import CallRun
-from quvatlh.runner.pools.child import Child
+from quvatlh.runner.pools.child import PIPE_BYTES, SAID_BYTES, Child
 from quvatlh.runner.pools.company import Company
 from quvatlh.runner.pools.nursery import Nursery
 
@@ -161,7 +161,7 @@ class Brood:
         if self._keepers.end_marked(f"{MARK}={child.nursery.pid}.{child.number}"):
             self._loop.call_later(AGAIN_S, self._gone_with_its_server, child)
             return
-        self._keepers.look_at(child)
+        self._hear_out(child)
         self._drop(child)
         self._keepers.ended(child, None)
 
@@ -184,10 +184,17 @@ class Brood:
     def died(self, number: int, status: int) -> None:
         child = self.children.get(number)
         if child is not None:
-            self._keepers.look_at(child)
+            self._hear_out(child)
             self._drop(child)
             self._keepers.ended(child, status)
             self._close_empty()
+
+    def _hear_out(self, child: Child) -> None:
+        """All that it has said before its end: no more than its pipe holds, whoever else still writes to it."""
+        for _ in range(PIPE_BYTES // SAID_BYTES + 1):
+            self._keepers.look_at(child)
+            if not child.has_more:
+                return
 
     # --- what is around a warm process ---
 

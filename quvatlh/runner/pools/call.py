@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from quvatlh.core.limits import FILED_RESULT
-from quvatlh.ports import ActionFinished, ActionSpec, RunError, StreamName
+from quvatlh.ports import ActionFinished, ActionProgress, ActionSpec, RunError, StreamName
 from quvatlh.runner import inputs, tail
 from quvatlh.runner.capture import Bell
 from quvatlh.runner.outputs import StreamWriter, named_result
@@ -58,7 +58,8 @@ class CallRun:
 
     __slots__ = (
         "_bell", "_bytes_max", "_error", "_outputs_dir", "_streams", "action", "at_s", "began_ms", "began_s", "child",
-        "has_slot", "inputs", "is_told", "kill_at_s", "outcome", "recalled_s", "wish",
+        "has_slot", "inputs", "is_told", "kill_at_s", "outcome", "progress", "progress_s",
+        "recalled_s", "wish",
     )  # fmt: skip
 
     def __init__(self, action: ActionSpec, outputs_dir: str, output_bytes_max: int, at_s: float) -> None:
@@ -81,6 +82,9 @@ class CallRun:
         self.kill_at_s: float | None = None
         self.recalled_s = 0.0
         """When it was last asked back."""
+        self.progress: ActionProgress | None = None
+        """The newest that is not told yet."""
+        self.progress_s = 0.0
         self.outcome: tuple[RunError | None, bytes | None] | None = None
         """Known, and told once its process is no more."""
         self._outputs_dir = outputs_dir

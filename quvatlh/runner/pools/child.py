@@ -22,6 +22,8 @@ from quvatlh.runner.pools.company import Company
 from quvatlh.runner.pools.nursery import Nursery
 
 READ_BYTES: Final = 256 * 1024
+SAID_BYTES: Final = 64 * 1024
+"""Of what it says, in one look: the rest waits in its pipe for the next turn of the loop."""
 PIPE_BYTES: Final = 1024 * 1024
 """Asked for; a user who has many such pipes gets smaller ones."""
 PIPE_READS_MAX: Final = 4
@@ -35,6 +37,8 @@ GRACE_S: Final = 5.0
 class Child:
     company: Company | None = None
     """Of a warm process that is ready."""
+    has_more = False
+    """It may have said more than the last look has read."""
     refusal = ""
     """Why it never became ready."""
 
@@ -184,25 +188,24 @@ class Child:
 
     # --- from it ---
 
-    def said(self) -> list[lines.Said]:
-        """What it has said since; what is no message stands there as `garbage`, and ends it."""
+    def said(self, bytes_max: int = SAID_BYTES) -> list[lines.Said]:
+        """What it has said since, as far as one read goes; what is no message stands there as `garbage`, and ends it."""
         found: list[lines.Said] = []
+        data = _read(self._out, bytes_max)
+        self.has_more = data is not None and len(data) == bytes_max
+        if not data:
+            self.is_silent = self.is_silent or data is not None
+            return found
         try:
-            while (data := _read(self._out, READ_BYTES)) is not None:
-                if not data:
-                    self.is_silent = True
-                    break
-                whole, end, rest = data.rpartition(b"\n")
-                if end:
-                    for line in bytes(self._rest + whole).split(b"\n"):
-                        if line:
-                            found.append(lines.read(line))  # noqa: PERF401 - what was read before a fault counts
-                    self._rest.clear()
-                self._rest += rest
-                if len(self._rest) > lines.LINE_BYTES_MAX:
-                    raise lines.Garbage("wrote a line that does not end")
-                if len(data) < READ_BYTES:
-                    break
+            whole, end, rest = data.rpartition(b"\n")
+            if end:
+                for line in bytes(self._rest + whole).split(b"\n"):
+                    if line:
+                        found.append(lines.read(line))  # noqa: PERF401 - what was read before a fault counts
+                self._rest.clear()
+            self._rest += rest
+            if len(self._rest) > lines.LINE_BYTES_MAX:
+                raise lines.Garbage("wrote a line that does not end")
         except lines.Garbage as error:
             found.append(lines.Said("garbage", text=str(error)))
         return found

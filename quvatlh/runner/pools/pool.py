@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from quvatlh.config.environments import Environment
+from quvatlh.core.limits import ERROR_CHARS_MAX
 from quvatlh.ports import ActionProgress, RunError, StreamName
 from quvatlh.runner.pools import ending, lines
 from quvatlh.runner.pools.brood import Brood
 from quvatlh.runner.pools.call import CallRun
-from quvatlh.runner.pools.child import Child
-from quvatlh.runner.pools.gate import Gate
+from quvatlh.runner.pools.child import PIPE_BYTES, Child
+from quvatlh.runner.pools.house import House
 from quvatlh.runner.pools.pace import Paces
 
 BATCH_MAX: Final = 64
@@ -38,38 +38,12 @@ STALE_S: Final = 0.25
 RECALL_S: Final = 0.1
 """For a child to give back what has not begun, where there is no other grace."""
 
+PROGRESS_S: Final = 0.1
+"""Between two words of a call's progress, in the long run."""
+PROGRESS_BURST_S: Final = 1.0
+"""Of silence lets so many of them be told at once."""
+
 STALE: Final = RunError("stale", "no slot became free for it")
-
-
-class House(Protocol):
-    """What a pool needs of the runner that it is part of."""
-
-    gate: Gate
-    bell: int
-    base: Mapping[str, str]
-    """Variables of every environment."""
-
-    def soon(self, pool: Pool) -> None:
-        """Have it hand out its calls in this turn of the loop."""
-        ...
-
-    def eldest(self, pool: Pool) -> bool:
-        """No other pool has a call that waits longer for a slot."""
-        ...
-
-    def finished(
-        self, run: CallRun, error: RunError | None, result: bytes | None = None, code: int | None = None
-    ) -> None: ...
-
-    def started(self, run: CallRun) -> None: ...
-
-    def progressed(self, event: ActionProgress) -> None: ...
-
-    def spare(self, pid: int) -> None: ...
-
-    def unspare(self, pid: int) -> None: ...
-
-    def end_marked(self, mark: str) -> bool: ...
 
 
 class Pool:
@@ -193,6 +167,9 @@ class Pool:
     def look_at(self, child: Child) -> None:
         for said in child.said():
             self._heard(child, said)
+        if child.has_more and child.is_python:  # a warm process's pipe says so by itself
+            self._house.ring()
+            return
         head = child.head
         if head is not None and (child.is_shared or self._goes_on(head)):
             self._read(child)
@@ -210,8 +187,8 @@ class Pool:
             return
         if child.head is not None and not child.is_python:
             self._wrote_beside(child.head, wrote)
-            wrote = []
-        for said in child.said():
+            return
+        for said in child.said(PIPE_BYTES):
             if wrote and child.head is not None and said.drained > at_ns:
                 self._wrote_beside(child.head, wrote)
                 wrote = []
@@ -277,8 +254,7 @@ class Pool:
         elif kind == "output" and said.id in child.given:
             self._wrote(child, said)
         elif kind == "progress" and said.id in child.given:
-            percent = None if said.percent is None else max(0, min(100, said.percent))
-            self._house.progressed(ActionProgress(said.id, percent, said.text))
+            self._progressed(child.given[said.id], said)
         elif kind == "recalled" and said.id in child.given:
             run = child.given.pop(said.id)
             self._end(run, run.wish or STALE)
@@ -304,6 +280,19 @@ class Pool:
         elif child.own is None:
             self.brood.rested(child)
         self._house.soon(self)
+
+    def _progressed(self, run: CallRun, said: lines.Said) -> None:
+        percent = None if said.percent is None else max(0, min(100, said.percent))
+        run.progress = ActionProgress(said.id, percent, said.text[:ERROR_CHARS_MAX])
+        self._tell_progress(run, self._loop.time())
+
+    def _tell_progress(self, run: CallRun, now_s: float) -> None:
+        """One after the other, and of those that come faster the newest."""
+        at_s = max(run.progress_s, now_s - PROGRESS_BURST_S) + PROGRESS_S
+        if run.progress is not None and at_s <= now_s:
+            run.progress_s = at_s
+            self._house.progressed(run.progress)
+            run.progress = None
 
     def _wrote(self, child: Child, said: lines.Said) -> None:
         if said.stream not in {"stdout", "stderr"}:
@@ -428,6 +417,8 @@ class Pool:
     def _end(
         self, run: CallRun, error: RunError | None, result: bytes | None = None, status: int | None = None
     ) -> None:
+        if run.progress is not None:
+            self._house.progressed(run.progress)
         if run.has_slot:
             run.has_slot = False
             self._house.gate.release(run.action.slots)
@@ -468,6 +459,7 @@ class Pool:
             if not run.is_told:
                 self._house.started(run)
             run.spill()
+        self._tell_progress(run, now_s)
         timeout_s = run.action.timeout_s
         if run.wish is None and timeout_s is not None and for_s > timeout_s:
             self.stop(run, run.action.grace_s, RunError("timeout", f"ran longer than {timeout_s:g} s"))

@@ -6,6 +6,7 @@ A timer runs only while there is something to do. Python children ring one bell,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Collection, Iterable
 from typing import Final, Protocol
@@ -39,7 +40,7 @@ class Orphans(Protocol):
 
 
 class PoolRunner:
-    """A pool.House."""
+    """A house.House."""
 
     def __init__(self, settings: RunnerSettings, clock: Clock, gate: Gate, orphans: Orphans) -> None:
         self.gate = gate
@@ -172,12 +173,16 @@ class PoolRunner:
     def _refused(self, run: CallRun, error: RunError) -> None:
         self._tell(run, error, None, None)
 
-    # --- a pool.House ---
+    # --- a house.House ---
 
     def soon(self, pool: Pool) -> None:
         if not self._dirty:
             self._loop.call_soon(self.hand_out)
         self._dirty[pool] = None
+
+    def ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # a child has filled it, so it is rung
+            os.eventfd_write(self.bell, 1)
 
     def eldest(self, pool: Pool) -> bool:
         since = pool.waiting[0].at_s
