@@ -10,7 +10,7 @@ import pytest
 
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished
-from tests.runner.calls import APP, Calls
+from tests.runner.calls import APP, Calls, code, text
 
 
 def faulty_of(*given: str, **settings: Any) -> Environment:
@@ -44,3 +44,8 @@ async def test_of_progress_that_comes_too_fast_the_newest_is_told(faulty: Calls)
     assert (await run(faulty, "hurries")).error is None
     assert faulty.progress[-1].text == "999"
     assert len(faulty.progress) < 100
+
+
+async def test_a_stop_that_nobody_asked_for_is_a_failure(faulty: Calls) -> None:
+    end = await run(faulty, "gives_up")
+    assert (code(end), text(end)) == ("exception", "stopped (and nobody had asked it to)")

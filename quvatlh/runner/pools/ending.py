@@ -25,8 +25,8 @@ def outcome(said: lines.Said, run: CallRun) -> tuple[RunError | None, bytes | No
             return RunError("protocol", str(error)), None
         except OSError as error:
             return RunError("resources", f"its result could not be kept: {error.strerror}"), None
-    if said.stopped:
-        return run.wish or RunError("stopped", "stopped on request"), None
+    if said.stopped and run.wish is not None:
+        return run.wish, None
     if said.unfit:
         return RunError("unrunnable", said.text), None
     if said.trace:
@@ -34,6 +34,8 @@ def outcome(said: lines.Said, run: CallRun) -> tuple[RunError | None, bytes | No
     name = said.class_[:NAME_CHARS_MAX]
     short = name.removeprefix("builtins.")
     text = f"{short}: {said.text}" if said.text and short else said.text or short or "it failed, and did not say why"
+    if said.stopped:
+        text = f"{text} (and nobody had asked it to)"
     after = said.after if said.after is None else min(max(0.0, said.after), AFTER_S_MAX)
     return RunError("exception", text, name, said.permanent, after), None
 

@@ -34,7 +34,11 @@ def hurries(name: str) -> None:
     result(name)
 
 
-CALLS: dict[str, Callable[..., None]] = {each.__name__: each for each in (floods, hurries)}
+def gives_up(name: str) -> None:
+    say({"type": "error", "id": name, "stopped": True, "text": "stopped"})
+
+
+CALLS: dict[str, Callable[..., None]] = {each.__name__: each for each in (floods, hurries, gives_up)}
 
 
 def main() -> None:
