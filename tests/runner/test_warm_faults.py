@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished
-from tests.runner.calls import APP, Calls, code, text
+from tests.runner.calls import APP, WAIT_S, Calls, code, text
 
 
 def faulty_of(*given: str, **settings: Any) -> Environment:
@@ -23,6 +24,12 @@ def begin(calls: Calls, call: str, *args: Any, **given: Any) -> str:
 
 async def run(calls: Calls, call: str, *args: Any, **given: Any) -> ActionFinished:
     return await calls.end(begin(calls, call, *args, **given))
+
+
+async def refused(calls: Calls) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not calls.pools.pool("faulty")._refusal:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
 
 
 @pytest.fixture
@@ -49,3 +56,44 @@ async def test_of_progress_that_comes_too_fast_the_newest_is_told(faulty: Calls)
 async def test_a_stop_that_nobody_asked_for_is_a_failure(faulty: Calls) -> None:
     end = await run(faulty, "gives_up")
     assert (code(end), text(end)) == ("exception", "stopped (and nobody had asked it to)")
+
+
+async def test_a_process_that_does_not_start_fails_nobody_while_another_is_there(calls: Calls, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    calls.pools.configure([faulty_of("first", str(tmp_path / "first"))])
+    names = [begin(calls, "waits", str(go), width=4)]
+    await calls.told()
+    names += [begin(calls, "hello", width=4) for _ in range(40)]
+    await refused(calls)
+    go.touch()
+    assert [code(await calls.end(name)) for name in names] == 41 * [None]
+
+
+async def test_after_a_refusal_more_processes_are_made_though_another_is_at_work(
+    calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quvatlh.runner.pools.pool.REFUSE_S", 0.05)
+    mark, go = tmp_path / "first", tmp_path / "go"
+    calls.pools.configure([faulty_of("first", str(mark))])
+    at_work = begin(calls, "waits", str(go))
+    await calls.told()
+    behind = begin(calls, "hello")
+    await refused(calls)
+    mark.unlink()
+    assert (await calls.end(behind)).error is None
+    go.touch()
+    assert (await calls.end(at_work)).error is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_who_is_ready_twice_fails_its_call_and_not_its_environment(
+    faulty: Calls, tmp_path: Path, version: int
+) -> None:
+    go = tmp_path / "go"
+    other = begin(faulty, "waits", str(go))
+    await faulty.told()
+    end = await run(faulty, "is_ready_again", version)
+    assert (code(end), text(end)) == ("protocol", "said a second time that it is ready")
+    assert (await run(faulty, "hello")).error is None
+    go.touch()
+    assert (await faulty.end(other)).error is None

@@ -81,6 +81,11 @@ class Brood:
         found.sort(key=lambda child: child.idle_s)
         return found
 
+    @property
+    def has_ready(self) -> bool:
+        """One for anybody, idle or at work."""
+        return any(child.is_ready and child.own is None and self.takes(child) for child in self.children.values())
+
     def coming(self) -> int:
         """Children for anybody that are not ready yet."""
         return sum(not child.is_ready and child.own is None and self.takes(child) for child in self.children.values())
@@ -244,7 +249,8 @@ class Brood:
                     continue
                 child.kill_at_s = child.born_s + self.environment.start_s
             if now_s >= child.kill_at_s and not child.killed:
-                child.refusal = child.refusal or f"was not ready within {self.environment.start_s} s"
+                if not child.is_ready:
+                    child.refusal = child.refusal or f"was not ready within {self.environment.start_s} s"
                 self.kill(child)
             elif not child.killed:
                 again.append(child.kill_at_s)

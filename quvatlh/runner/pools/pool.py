@@ -90,9 +90,10 @@ class Pool:
 
     def _place(self) -> None:
         """Those with a slot, to children that are there or will be."""
-        if self._loop.time() < self._refused_until_s:
+        is_refused = self._loop.time() < self._refused_until_s
+        if is_refused and not self.brood.has_ready:
             while self.ready:
-                self._end(self.ready.popleft(), RunError("environment", self._refusal))
+                self._refused(self.ready.popleft())
             return
         left: deque[CallRun] = deque()
         idle = self.brood.idle()
@@ -101,7 +102,7 @@ class Pool:
             child = self._company() if shared else None
             if run.is_apart:
                 child = self.brood.own_of(run)
-                if child is None:
+                if child is None and not is_refused:
                     self.brood.make(run)
             elif child is None and idle:
                 child = idle.pop()
@@ -111,7 +112,8 @@ class Pool:
             else:
                 self._give(child, run)
         self.ready = left
-        for _ in range(sum(not run.is_apart for run in left) - self.brood.coming()):
+        wanted = 0 if is_refused else sum(not run.is_apart for run in left) - self.brood.coming()
+        for _ in range(wanted):
             if not self.brood.make(None):
                 break
 
@@ -206,15 +208,19 @@ class Pool:
         child.given.clear()
         if given:
             self._wrote_beside(given[0], child.last_words)
-        if not child.is_ready and not child.killed and status is not None and child.own is None:
-            self.refuse(f"environment {self.environment.name}: {ending.before_ready(child, status)}")
-        elif child.own is not None and not child.is_ready and child.own in self.ready:
-            self.ready.remove(child.own)
-            self._end(child.own, RunError("unrunnable", child.refusal or ending.before_ready(child, status)))
-        elif child.refusal:
-            self.refuse(f"environment {self.environment.name}: {child.refusal}")
+        if not child.is_ready:
+            self._never_ready(child, status)
         self._settle(child, given, status)
         self._house.soon(self)
+
+    def _never_ready(self, child: Child, status: int | None) -> None:
+        text = ending.before_ready(child, status)
+        if child.own is not None:
+            if child.own in self.ready:
+                self.ready.remove(child.own)
+                self._end(child.own, RunError("unrunnable", text))
+        elif child.refusal or (status is not None and not child.killed):
+            self.refuse(f"environment {self.environment.name}: {text}")
 
     def unmade(self, own: CallRun | None, error: RunError) -> None:
         run = own or (self.ready[0] if self.ready else None)
@@ -224,10 +230,14 @@ class Pool:
         self._house.soon(self)
 
     def refuse(self, text: str) -> None:
-        """Whoever has a slot hears why; who comes within the next second, too."""
+        """Where no child is ready, whoever has a slot hears why; who comes within the next second, too. Else they wait for
+        one that is, and for that second nobody makes another."""
         self._refusal = text
         self._refused_until_s = self._loop.time() + REFUSE_S
         self._house.soon(self)
+
+    def _refused(self, run: CallRun) -> None:
+        self._end(run, RunError("environment", self._refusal))
 
     def renew(self) -> None:
         """Everything anew; what could not be had before may be had now."""
@@ -268,6 +278,9 @@ class Pool:
             self._babbles(child, said.text or f"answered what it was not asked: {said.id[:80]!r}")
 
     def _is_ready(self, child: Child, said: lines.Said) -> None:
+        if child.is_ready:
+            self._babbles(child, "said a second time that it is ready")
+            return
         if said.version != lines.VERSION:
             child.refusal = f"speaks version {said.version} of the protocol; this is version {lines.VERSION}"
             self.brood.kill(child)
@@ -442,6 +455,9 @@ class Pool:
         return any(len(child.given) > 1 and not child.is_shared for child in self.brood.children.values())
 
     def tick(self, now_s: float) -> None:
+        if self.ready and 0.0 < self._refused_until_s <= now_s:
+            self._refused_until_s = 0.0
+            self._house.soon(self)
         for child in list(self.brood.children.values()):
             if child.given:
                 self.look_at(child)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,37 @@ def gives_up(name: str) -> None:
     say({"type": "error", "id": name, "stopped": True, "text": "stopped"})
 
 
-CALLS: dict[str, Callable[..., None]] = {each.__name__: each for each in (floods, hurries, gives_up)}
+def is_ready_again(name: str, version: int) -> None:
+    say({"type": "ready", "version": version})
+    result(name)
+
+
+def waits(name: str, path: str) -> None:
+    say({"type": "progress", "id": name})
+    while not os.path.exists(path):
+        time.sleep(0.001)
+    result(name, value=os.getpid())
+
+
+CALLS: dict[str, Callable[..., None]] = {
+    each.__name__: each for each in (floods, hurries, gives_up, is_ready_again, waits)
+}
+
+
+def first(path: str) -> None:
+    """Only the first process that asks for this file begins."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        sys.exit(1)
+
+
+MODES: dict[str, Callable[..., None]] = {each.__name__: each for each in (first,)}
 
 
 def main() -> None:
+    if len(sys.argv) > 1:
+        MODES[sys.argv[1]](*sys.argv[2:])
     say({"type": "ready", "version": 1})
     for line in sys.stdin:
         message = json.loads(line)
