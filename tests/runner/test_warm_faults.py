@@ -11,6 +11,7 @@ import pytest
 
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished
+from quvatlh.runner.settings import TAIL_BYTES
 from tests.runner.calls import APP, WAIT_S, Calls, code, text
 
 
@@ -28,7 +29,7 @@ async def run(calls: Calls, call: str, *args: Any, **given: Any) -> ActionFinish
 
 async def refused(calls: Calls) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not calls.pools.pool("faulty")._refusal:  # noqa: ASYNC110 - nobody tells
+        while not calls.pools.pool("faulty")._refusal.text:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
 
 
@@ -97,3 +98,23 @@ async def test_who_is_ready_twice_fails_its_call_and_not_its_environment(
     assert (await run(faulty, "hello")).error is None
     go.touch()
     assert (await faulty.end(other)).error is None
+
+
+async def test_what_a_process_says_before_it_fails_to_start_is_in_the_log_of_its_calls(
+    calls: Calls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls.pools.configure([faulty_of("complains", "200000")])
+    first, second = await asyncio.gather(run(calls, "hello"), run(calls, "hello"))
+    for end in (first, second):
+        assert (code(end), end.stderr_tail.count("\n")) == ("environment", 2)
+        assert end.stderr_tail.endswith("x\nno gem \N{REPLACEMENT CHARACTER} of that name\n")
+        assert len(end.stderr_tail.encode()) <= TAIL_BYTES
+    noted = capsys.readouterr().err
+    assert noted.startswith(f"{text(first)}\nx")
+    assert noted.endswith("x\nno gem \N{REPLACEMENT CHARACTER} of that name\n")
+
+
+async def test_what_a_process_says_before_it_is_ready_is_in_the_log_of_its_first_call(calls: Calls) -> None:
+    calls.pools.configure([faulty_of("complains_of_little")])
+    ends = [await run(calls, "hello") for _ in range(2)]
+    assert [end.stderr_tail for end in ends] == ["deprecated\n", ""]

@@ -20,6 +20,7 @@ from quvatlh.runner.pools import lines
 from quvatlh.runner.pools.call import CallRun
 from quvatlh.runner.pools.company import Company
 from quvatlh.runner.pools.nursery import Nursery
+from quvatlh.runner.tail import Tail
 
 READ_BYTES: Final = 256 * 1024
 SAID_BYTES: Final = 64 * 1024
@@ -39,6 +40,8 @@ class Child:
     """Of a warm process that is ready."""
     has_more = False
     """It may have said more than the last look has read."""
+    is_grown = False
+    """Beyond the memory that it may have."""
     refusal = ""
     """Why it never became ready."""
 
@@ -73,11 +76,11 @@ class Child:
         self.is_doubtful = False
         """It has answered one of them again: it does what it has, and nothing more."""
         self.done = 0
-        self.is_grown = False
-        """Beyond the memory that it may have."""
         self.idle_s = born_s
         """Since when it has nothing to do."""
         self.measured_s = born_s
+        self.early = Tail()
+        """The end of what a warm process wrote before it was ready: of its first call, or of those that it fails."""
         self.last_words: list[tuple[StreamName, bytes]] = []
         """What it wrote beside the protocol, and was not read before its end."""
         self._loop = asyncio.get_running_loop()
@@ -221,6 +224,10 @@ class Child:
                     break
                 found.append((stream, data))
         return found
+
+    def hear_early(self, wrote: list[tuple[StreamName, bytes]]) -> None:
+        for _, data in wrote:
+            self.early.add(data)
 
     def close(self) -> None:
         if self._unsent:

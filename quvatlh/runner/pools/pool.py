@@ -21,6 +21,8 @@ from quvatlh.runner.pools.call import CallRun
 from quvatlh.runner.pools.child import PIPE_BYTES, Child
 from quvatlh.runner.pools.house import House
 from quvatlh.runner.pools.pace import Paces
+from quvatlh.runner.pools.refusal import Refusal
+from quvatlh.runner.tail import Tail
 
 BATCH_MAX: Final = 64
 """Calls in the hands of one child that takes its turn with them."""
@@ -57,8 +59,7 @@ class Pool:
         self.brood = Brood(environment, house.base, house.bell, self)
         self._house = house
         self._loop = asyncio.get_running_loop()
-        self._refusal = ""
-        self._refused_until_s = 0.0
+        self._refusal = Refusal()
 
     # --- calls ---
 
@@ -90,10 +91,11 @@ class Pool:
 
     def _place(self) -> None:
         """Those with a slot, to children that are there or will be."""
-        is_refused = self._loop.time() < self._refused_until_s
+        is_refused = self._loop.time() < self._refusal.until_s
         if is_refused and not self.brood.has_ready:
             while self.ready:
-                self._refused(self.ready.popleft())
+                run = self.ready.popleft()
+                self._end(run, self._refusal.told_to(run))
             return
         left: deque[CallRun] = deque()
         idle = self.brood.idle()
@@ -155,6 +157,9 @@ class Pool:
     def _give(self, child: Child, run: CallRun) -> None:
         child.given[run.action.id] = run
         run.child = child
+        if child.early.total:
+            run.wrote("stderr", child.early.text().encode())
+            child.early = Tail()
         child.post(lines.run(run.action, run.inputs.payload))
         if child.is_shared or len(child.given) == 1:
             self._turn(run)
@@ -167,6 +172,8 @@ class Pool:
     # --- a brood.Keepers ---
 
     def look_at(self, child: Child) -> None:
+        if not child.is_ready and not child.is_python:
+            child.hear_early(child.wrote())
         for said in child.said():
             self._heard(child, said)
         if child.has_more and child.is_python:  # a warm process's pipe says so by itself
@@ -220,7 +227,8 @@ class Pool:
                 self.ready.remove(child.own)
                 self._end(child.own, RunError("unrunnable", text))
         elif child.refusal or (status is not None and not child.killed):
-            self.refuse(f"environment {self.environment.name}: {text}")
+            child.hear_early(child.last_words)
+            self.refuse(f"environment {self.environment.name}: {text}", child.early.text())
 
     def unmade(self, own: CallRun | None, error: RunError) -> None:
         run = own or (self.ready[0] if self.ready else None)
@@ -229,19 +237,15 @@ class Pool:
             self._end(run, error)
         self._house.soon(self)
 
-    def refuse(self, text: str) -> None:
+    def refuse(self, text: str, words: str = "") -> None:
         """Where no child is ready, whoever has a slot hears why; who comes within the next second, too. Else they wait for
         one that is, and for that second nobody makes another."""
-        self._refusal = text
-        self._refused_until_s = self._loop.time() + REFUSE_S
+        self._refusal.begin(text, words, self._loop.time(), REFUSE_S)
         self._house.soon(self)
-
-    def _refused(self, run: CallRun) -> None:
-        self._end(run, RunError("environment", self._refusal))
 
     def renew(self) -> None:
         """Everything anew; what could not be had before may be had now."""
-        self._refused_until_s = 0.0
+        self._refusal.until_s = 0.0
         self.brood.renew()
 
     def spare(self, pid: int) -> None:
@@ -455,11 +459,11 @@ class Pool:
         return any(len(child.given) > 1 and not child.is_shared for child in self.brood.children.values())
 
     def tick(self, now_s: float) -> None:
-        if self.ready and 0.0 < self._refused_until_s <= now_s:
-            self._refused_until_s = 0.0
+        if self.ready and 0.0 < self._refusal.until_s <= now_s:
+            self._refusal.until_s = 0.0
             self._house.soon(self)
         for child in list(self.brood.children.values()):
-            if child.given:
+            if child.given or not (child.is_ready or child.is_python):
                 self.look_at(child)
             for run in list(child.given.values()):
                 self._look_after(child, run, now_s)

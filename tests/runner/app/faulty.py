@@ -64,7 +64,17 @@ def first(path: str) -> None:
         sys.exit(1)
 
 
-MODES: dict[str, Callable[..., None]] = {each.__name__: each for each in (first,)}
+def complains(count: str) -> None:
+    """For so many bytes, and ends."""
+    sys.stderr.write("x" * int(count) + "\nno gem \0 of that name\n")
+    sys.exit(1)
+
+
+def complains_of_little() -> None:
+    sys.stderr.write("deprecated\n")
+
+
+MODES: dict[str, Callable[..., None]] = {each.__name__: each for each in (first, complains, complains_of_little)}
 
 
 def main() -> None:
