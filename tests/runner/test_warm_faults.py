@@ -118,3 +118,50 @@ async def test_what_a_process_says_before_it_is_ready_is_in_the_log_of_its_first
     calls.pools.configure([faulty_of("complains_of_little")])
     ends = [await run(calls, "hello") for _ in range(2)]
     assert [end.stderr_tail for end in ends] == ["deprecated\n", ""]
+
+
+@pytest.fixture
+async def lone(faulty: Calls, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """There is one process at a time, and nobody waits long for its end."""
+    monkeypatch.setattr("quvatlh.runner.pools.pool.LOST_S", 0.05)
+    monkeypatch.setattr("quvatlh.runner.pools.child.GRACE_S", 0.05)
+    faulty.pools.configure([faulty_of(children=1)])
+    return faulty
+
+
+async def test_who_hears_nothing_any_more_is_replaced(lone: Calls) -> None:
+    for call in ("is_deaf_after", "hello"):
+        assert (await run(lone, call)).error is None
+
+
+async def test_who_hears_nothing_any_more_fails_its_call(lone: Calls) -> None:
+    end = await run(lone, "is_deaf")
+    words = "its process has closed its standard input before the task's end, and was ended"
+    assert (code(end), text(end)) == ("crash", words)
+    assert (await run(lone, "hello")).error is None
+
+
+async def test_who_says_nothing_any_more_fails_its_call(lone: Calls) -> None:
+    end = await run(lone, "is_dumb")
+    words = "its process has closed its standard output before the task's end, and was ended"
+    assert (code(end), text(end)) == ("crash", words)
+    assert (await run(lone, "hello")).error is None
+
+
+async def test_who_says_nothing_from_the_beginning_is_no_environment(lone: Calls) -> None:
+    lone.pools.configure([faulty_of("mute")])
+    end = await run(lone, "hello")
+    words = "environment faulty: its process has closed its standard output, before it was ready"
+    assert (code(end), text(end)) == ("environment", words)
+
+
+async def test_who_leaves_and_stays_is_ended_and_its_answer_counts(lone: Calls) -> None:
+    assert (await run(lone, "stays")).error is None
+    assert (await run(lone, "hello")).error is None
+
+
+@pytest.mark.parametrize("call", ["names_nothing", "fails_without_a_name"])
+async def test_an_answer_without_a_name_fails_the_call(lone: Calls, call: str) -> None:
+    end = await run(lone, call)
+    assert (code(end), text(end)) == ("protocol", "answered what it was not asked: ''")
+    assert (await run(lone, "hello")).error is None

@@ -33,6 +33,10 @@ class Keepers(Protocol):
         """It may have said something."""
         ...
 
+    def lost(self, child: Child, pipe: str) -> None:
+        """It has closed its end of one."""
+        ...
+
     def ended(self, child: Child, status: int | None) -> None:
         """Nothing of it is left. None: nobody knows how."""
         ...
@@ -95,6 +99,7 @@ class Brood:
         done what it has."""
         most = self.environment.recycle_tasks
         is_worn = child.is_grown or child.is_doubtful or (most is not None and child.done + len(child.given) >= most)
+        is_worn = is_worn or (child.is_ready and child.lost != "")
         return child.nursery is self._nursery and not is_worn and not child.is_leaving
 
     def own_of(self, run: CallRun) -> Child | None:
@@ -142,6 +147,12 @@ class Brood:
         child.handed_over()
         if not child.is_python:
             self._loop.add_reader(child.out_fd, self._keepers.look_at, child)
+            self._loop.add_reader(child.in_fd, self._unheard, child)
+
+    def _unheard(self, child: Child) -> None:
+        """The one thing that there is to be read at this end of a pipe: nobody has the other any more."""
+        self._loop.remove_reader(child.in_fd)
+        self._keepers.lost(child, "standard input")
 
     # --- a nursery.Parent ---
 
@@ -293,11 +304,14 @@ class Brood:
 
     @property
     def needs_look(self) -> bool:
-        return len(self.children) > 1 or any(not each.is_ready or each.is_leaving for each in self.children.values())
+        return len(self.children) > 1 or any(
+            not each.is_ready or each.is_leaving or each.lost for each in self.children.values()
+        )
 
     def _drop(self, child: Child) -> None:
         del self.children[child.number]
         self.deaf(child)
+        self._loop.remove_reader(child.in_fd)
         child.last_words = child.wrote()
         child.close()
 

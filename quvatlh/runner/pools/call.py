@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 RESULT_BYTES_MAX: Final = 64 * 1024
 """Of a result in the record, which the whole cluster keeps. A larger one is a file of the worker."""
 
+PROGRESS_S: Final = 0.1
+"""Between two words of a call's progress, in the long run."""
+PROGRESS_BURST_S: Final = 1.0
+"""What would have been told in so long a silence may be told at once."""
+
 
 class Written:
     """One stream: in memory as long as it is short, then in files."""
@@ -138,6 +143,14 @@ class CallRun:
                 written.spill(self._directory, stream, self._bytes_max)
         if self._streams:
             self.ring()
+
+    def may_tell(self, now_s: float) -> bool:
+        """One more word of its progress; of those that come faster the newest is told."""
+        at_s = max(self.progress_s, now_s - PROGRESS_BURST_S) + PROGRESS_S
+        if at_s > now_s:
+            return False
+        self.progress_s = at_s
+        return True
 
     def kept_result(self, result: bytes) -> bytes:
         """What stands in the record: the result, or where it is. OSError."""

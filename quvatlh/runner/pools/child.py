@@ -32,7 +32,7 @@ PIPE_READS_MAX: Final = 4
 ANSWERED_MAX: Final = 64
 """An answer too many comes soon after the first, if at all."""
 GRACE_S: Final = 5.0
-"""For a process that was asked to end and has nothing to do."""
+"""For a process that was asked to end, or said that it does, and has nothing to do."""
 
 
 class Child:
@@ -42,6 +42,10 @@ class Child:
     """It may have said more than the last look has read."""
     is_grown = False
     """Beyond the memory that it may have."""
+    lost = ""
+    """What it has closed before its end."""
+    lost_s = 0.0
+    """And when."""
     refusal = ""
     """Why it never became ready."""
 
@@ -113,6 +117,10 @@ class Child:
         self.pid, self._watch = pid, fd
 
     @property
+    def in_fd(self) -> int:
+        return self._in
+
+    @property
     def out_fd(self) -> int:
         return self._out
 
@@ -167,6 +175,15 @@ class Child:
         self.post(lines.STOP)
         self.flush()
 
+    def leaves(self) -> None:
+        """It said so, with an answer."""
+        self.is_leaving = self.has_left = True
+        self.kill_at_s = self._loop.time() + GRACE_S
+
+    def lose(self, name: str) -> None:
+        if not self.lost:
+            self.lost, self.lost_s = f"has closed its {name}", self._loop.time()
+
     def _signal(self, number: int) -> None:
         if self._watch >= 0:
             with contextlib.suppress(ProcessLookupError):
@@ -177,7 +194,11 @@ class Child:
             sent = os.write(self._in, data)
         except BlockingIOError:
             sent = 0
-        except BrokenPipeError:  # its end is told otherwise
+        except BrokenPipeError:  # its end, if it comes, is told otherwise
+            if self._unsent:
+                self._loop.remove_writer(self._in)
+                self._unsent = b""
+            self.lose("standard input")
             return
         waits = bool(self._unsent)
         self._unsent = data[sent:]

@@ -40,6 +40,15 @@ def outcome(said: lines.Said, run: CallRun) -> tuple[RunError | None, bytes | No
     return RunError("exception", text, name, said.permanent, after), None
 
 
+def begun(child: Child, given: list[CallRun], status: int | None) -> list[CallRun]:
+    """Of what a child that is no more had in its hands."""
+    if child.has_left:
+        return [run for run in given if run.outcome is not None]
+    found = given if child.is_shared else given[:1]
+    by_itself = child.is_leaving and not child.killed and status is not None
+    return [] if by_itself and not any(run.outcome or run.wish for run in found) else found
+
+
 def how(status: int) -> tuple[int | None, str | None]:
     """Exit status and signal."""
     if status >= 0:
@@ -54,6 +63,10 @@ def crash(status: int | None) -> RunError:
     return RunError("crash", f"its process {_ended(status)}, before the task did")
 
 
+def lost(child: Child) -> RunError:
+    return RunError("crash", f"its process {child.lost} before the task's end, and was ended")
+
+
 def beside(status: int | None, *, killed: bool) -> RunError:
     """Of calls that shared a process: nobody knows whose fault it was, so each goes on by itself."""
     why = "was ended for another task" if killed else _ended(status)
@@ -62,6 +75,10 @@ def beside(status: int | None, *, killed: bool) -> RunError:
 
 def before_ready(child: Child, status: int | None) -> str:
     return child.refusal or f"its process {_ended(status)}, before it was ready"
+
+
+def babble(said: lines.Said) -> str:
+    return said.text if said.type == "garbage" else f"answered what it was not asked: {said.id[:80]!r}"
 
 
 def _ended(status: int | None) -> str:

@@ -40,10 +40,9 @@ STALE_S: Final = 0.25
 RECALL_S: Final = 0.1
 """For a child to give back what has not begun, where there is no other grace."""
 
-PROGRESS_S: Final = 0.1
-"""Between two words of a call's progress, in the long run."""
-PROGRESS_BURST_S: Final = 1.0
-"""Of silence lets so many of them be told at once."""
+
+LOST_S: Final = 1.0
+"""For a process that has closed its side of a pipe to end by itself."""
 
 STALE: Final = RunError("stale", "no slot became free for it")
 
@@ -184,6 +183,7 @@ class Pool:
             self._read(child)
         if child.is_silent:
             self.brood.deaf(child)
+            self.lost(child, "standard output")
 
     def _read(self, child: Child) -> None:
         """What it wrote beside the protocol is of whose turn it was at this moment, as told by what it says after it.
@@ -209,6 +209,10 @@ class Pool:
     def _wrote_beside(run: CallRun, wrote: list[tuple[StreamName, bytes]]) -> None:
         for stream, data in wrote:
             run.wrote(stream, data)
+
+    def lost(self, child: Child, pipe: str) -> None:
+        child.lose(pipe)
+        self._house.soon(self)
 
     def ended(self, child: Child, status: int | None) -> None:
         given = list(child.given.values())
@@ -278,8 +282,8 @@ class Pool:
             child.refusal = said.text
         elif kind in {"result", "error"} and said.id in child.answered:
             self._repeats(child)
-        elif kind == "garbage" or (kind in {"result", "error"} and said.id):
-            self._babbles(child, said.text or f"answered what it was not asked: {said.id[:80]!r}")
+        elif kind in {"garbage", "result", "error"}:
+            self._babbles(child, ending.babble(said))
 
     def _is_ready(self, child: Child, said: lines.Said) -> None:
         if child.is_ready:
@@ -304,10 +308,7 @@ class Pool:
         self._tell_progress(run, self._loop.time())
 
     def _tell_progress(self, run: CallRun, now_s: float) -> None:
-        """One after the other, and of those that come faster the newest."""
-        at_s = max(run.progress_s, now_s - PROGRESS_BURST_S) + PROGRESS_S
-        if run.progress is not None and at_s <= now_s:
-            run.progress_s = at_s
+        if run.progress is not None and run.may_tell(now_s):
             self._house.progressed(run.progress)
             run.progress = None
 
@@ -346,7 +347,7 @@ class Pool:
             self.paces.ran(run.target, said.ms, shared=said.shared)
             child.is_shared = said.shared if len(child.given) == 1 else child.is_shared
         if said.leaving:
-            child.is_leaving = child.has_left = True
+            child.leaves()
             run.outcome = error, result
             return
         if not child.is_python and self.brood.has_left_overs(child):
@@ -398,17 +399,9 @@ class Pool:
         child.flush()
         child.nudge()
 
-    @staticmethod
-    def _begun(child: Child, given: list[CallRun], status: int | None) -> list[CallRun]:
-        if child.has_left:
-            return [run for run in given if run.outcome is not None]
-        begun = given if child.is_shared else given[:1]
-        by_itself = child.is_leaving and not child.killed and status is not None
-        return [] if by_itself and not any(run.outcome or run.wish for run in begun) else begun
-
     def _settle(self, child: Child, given: list[CallRun], status: int | None) -> None:
         """What a child that is no more had in its hands."""
-        begun = self._begun(child, given, status)
+        begun = ending.begun(child, given, status)
         together = len(begun) > 1
         for run in begun:
             if run.outcome is not None:
@@ -467,8 +460,19 @@ class Pool:
                 self.look_at(child)
             for run in list(child.given.values()):
                 self._look_after(child, run, now_s)
+            if child.lost and now_s - child.lost_s > LOST_S and not child.is_leaving:
+                self._give_up(child)
         while self.waiting and now_s - self.waiting[0].at_s > STALE_S:
             self._end(self.waiting.popleft(), STALE)
+
+    def _give_up(self, child: Child) -> None:
+        """It will hear or say nothing more, and does not end by itself."""
+        run = child.head
+        if not child.is_ready:
+            child.refusal = child.refusal or f"its process {child.lost}, before it was ready"
+        elif run is not None and run.wish is None and (len(child.given) == 1 or not child.is_shared):
+            run.outcome = ending.lost(child), None
+        self.brood.kill(child)
 
     def _look_after(self, child: Child, run: CallRun, now_s: float) -> None:
         if run.began_s is None:

@@ -51,9 +51,41 @@ def waits(name: str, path: str) -> None:
     result(name, value=os.getpid())
 
 
+def is_deaf(_name: str) -> None:
+    os.close(0)
+    time.sleep(1000)
+
+
+def is_deaf_after(name: str) -> None:
+    os.close(0)
+    result(name)
+    time.sleep(1000)
+
+
+def is_dumb(_name: str) -> None:
+    os.close(1)
+    time.sleep(1000)
+
+
+def stays(name: str) -> None:
+    result(name, leaving=True)
+    time.sleep(1000)
+
+
+def names_nothing(_name: str) -> None:
+    say({"type": "result", "value": 1})
+
+
+def fails_without_a_name(_name: str) -> None:
+    say({"type": "error", "text": "no good"})
+
+
 CALLS: dict[str, Callable[..., None]] = {
-    each.__name__: each for each in (floods, hurries, gives_up, is_ready_again, waits)
-}
+    each.__name__: each
+    for each in (
+        floods, hurries, gives_up, is_ready_again, waits, is_deaf, is_deaf_after, is_dumb, stays, names_nothing, fails_without_a_name,
+    )
+}  # fmt: skip
 
 
 def first(path: str) -> None:
@@ -74,7 +106,12 @@ def complains_of_little() -> None:
     sys.stderr.write("deprecated\n")
 
 
-MODES: dict[str, Callable[..., None]] = {each.__name__: each for each in (first, complains, complains_of_little)}
+def mute() -> None:
+    os.close(1)
+    time.sleep(1000)
+
+
+MODES: dict[str, Callable[..., None]] = {each.__name__: each for each in (first, complains, complains_of_little, mute)}
 
 
 def main() -> None:
