@@ -165,3 +165,10 @@ async def test_an_answer_without_a_name_fails_the_call(lone: Calls, call: str) -
     end = await run(lone, call)
     assert (code(end), text(end)) == ("protocol", "answered what it was not asked: ''")
     assert (await run(lone, "hello")).error is None
+
+
+async def test_numbers_with_fractions_are_rounded_and_there_need_be_no_text(faulty: Calls) -> None:
+    end = await run(faulty, "rounds")
+    assert (end.error, end.started_at_ms) == (None, 1501)
+    assert [(each.percent, each.text) for each in faulty.progress] == [(33, "a third"), (66, ""), (100, "")]
+    assert text(await run(faulty, "fails_without_words")) == "it failed, and did not say why"

@@ -28,10 +28,10 @@ def outcome(said: lines.Said, run: CallRun) -> tuple[RunError | None, bytes | No
     if said.stopped and run.wish is not None:
         return run.wish, None
     if said.unfit:
-        return RunError("unrunnable", said.text), None
+        return RunError("unrunnable", said.text or ""), None
     if said.trace:
         run.wrote("stderr", said.trace.encode("utf-8", "replace"))
-    name = said.class_[:NAME_CHARS_MAX]
+    name = (said.class_ or "")[:NAME_CHARS_MAX]
     short = name.removeprefix("builtins.")
     text = f"{short}: {said.text}" if said.text and short else said.text or short or "it failed, and did not say why"
     if said.stopped:
@@ -78,7 +78,7 @@ def before_ready(child: Child, status: int | None) -> str:
 
 
 def babble(said: lines.Said) -> str:
-    return said.text if said.type == "garbage" else f"answered what it was not asked: {said.id[:80]!r}"
+    return said.text or "" if said.type == "garbage" else f"answered what it was not asked: {said.id[:80]!r}"
 
 
 def _ended(status: int | None) -> str:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from quvatlh.core.limits import PACKED_RESULT
-from quvatlh.core.model import TimeMs
+from quvatlh.core.limits import PACKED_RESULT, TIME_MS_MAX
 from quvatlh.ports import ActionSpec
 
 VERSION: Final = 1
@@ -45,7 +44,7 @@ class Said(msgspec.Struct):
     id: str = ""
     version: int = 0
     value: msgspec.Raw = msgspec.Raw()
-    began: TimeMs = 0
+    began: Annotated[float, msgspec.Meta(ge=0, le=TIME_MS_MAX)] = 0
     """By its clock; 0: when it was sent."""
     ms: float | None = None
     """How long it ran."""
@@ -55,16 +54,16 @@ class Said(msgspec.Struct):
     """It ran beside others."""
     leaving: bool = False
     """The process ends after this: what it has not begun is free again."""
-    class_: str = msgspec.field(name="class", default="")
-    text: str = ""
-    trace: str = ""
+    class_: str | None = msgspec.field(name="class", default="")
+    text: str | None = ""
+    trace: str | None = ""
     permanent: bool = False
     unfit: bool = False
     """What was asked for cannot be called: it does not exist, or not with these arguments."""
     stopped: bool = False
     """It ended because it was told to."""
     after: float | None = None
-    percent: int | None = None
+    percent: float | None = None
     stream: str = "stdout"
     data: str | None = None
     """Base64, in place of text."""
@@ -112,7 +111,7 @@ def read(line: bytes) -> Said:
 def written(said: Said) -> bytes:
     """The bytes of an `output`."""
     if said.data is None:
-        return said.text.encode("utf-8", "replace")
+        return (said.text or "").encode("utf-8", "replace")
     try:
         return base64.b64decode(said.data, validate=True)
     except (binascii.Error, ValueError):

@@ -279,7 +279,7 @@ class Pool:
         elif kind == "ready":
             self._is_ready(child, said)
         elif kind == "refused" and not child.is_ready:
-            child.refusal = said.text
+            child.refusal = said.text or ""
         elif kind in {"result", "error"} and said.id in child.answered:
             self._repeats(child)
         elif kind in {"garbage", "result", "error"}:
@@ -303,8 +303,8 @@ class Pool:
         self._house.soon(self)
 
     def _progressed(self, run: CallRun, said: lines.Said) -> None:
-        percent = None if said.percent is None else max(0, min(100, said.percent))
-        run.progress = ActionProgress(said.id, percent, said.text[:ERROR_CHARS_MAX])
+        percent = None if said.percent is None else round(max(0, min(100, said.percent)))
+        run.progress = ActionProgress(said.id, percent, (said.text or "")[:ERROR_CHARS_MAX])
         self._tell_progress(run, self._loop.time())
 
     def _tell_progress(self, run: CallRun, now_s: float) -> None:
@@ -337,7 +337,7 @@ class Pool:
 
     def _answered(self, child: Child, said: lines.Said) -> None:
         run = child.given[said.id]
-        run.began_ms = said.began or run.began_ms
+        run.began_ms = round(said.began) or run.began_ms
         if not child.is_python:  # it was written before the answer was, and nobody else reads it
             self._wrote_beside(run, child.wrote())
         error, result = ending.outcome(said, run)

@@ -80,10 +80,22 @@ def fails_without_a_name(_name: str) -> None:
     say({"type": "error", "text": "no good"})
 
 
+def rounds(name: str) -> None:
+    for percent, text in (33.3, "a third"), (66.0, None), (1e300, ""):
+        say({"type": "progress", "id": name, "percent": percent, "text": text})
+    say({"type": "output", "id": name, "text": None})
+    result(name, began=1500.6, ms=1)
+
+
+def fails_without_words(name: str) -> None:
+    say({"type": "error", "id": name, "class": None, "text": None, "trace": None})
+
+
 CALLS: dict[str, Callable[..., None]] = {
     each.__name__: each
     for each in (
         floods, hurries, gives_up, is_ready_again, waits, is_deaf, is_deaf_after, is_dumb, stays, names_nothing, fails_without_a_name,
+        rounds, fails_without_words,
     )
 }  # fmt: skip
 
