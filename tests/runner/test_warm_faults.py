@@ -172,3 +172,16 @@ async def test_numbers_with_fractions_are_rounded_and_there_need_be_no_text(faul
     assert (end.error, end.started_at_ms) == (None, 1501)
     assert [(each.percent, each.text) for each in faulty.progress] == [(33, "a third"), (66, ""), (100, "")]
     assert text(await run(faulty, "fails_without_words")) == "it failed, and did not say why"
+
+
+@pytest.mark.parametrize("before", [(), ("sh", "-c", '"$@"; exit 0', "sh")], ids=["by itself", "behind a shell"])
+async def test_a_process_that_has_grown_is_replaced(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("quvatlh.runner.pools.brood.MEMORY_S", 0.0)
+    command = (*before, sys.executable, "faulty.py")
+    calls.pools.configure([Environment("faulty", command=command, cwd=str(APP), recycle_megabytes=100)])
+    first = await run(calls, "pid")
+    grown = await run(calls, "grows", 150)
+    assert first.result == grown.result
+    assert (await run(calls, "pid")).result != grown.result

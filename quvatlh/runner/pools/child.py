@@ -259,12 +259,16 @@ class Child:
         self._watch = -1
 
     def megabytes(self) -> int:
-        """Of memory that it uses, shared or not."""
-        try:
-            with open(f"/proc/{self.pid}/statm") as file:
-                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1_000_000
-        except (OSError, IndexError, ValueError):
-            return 0
+        """Of memory that it uses, shared or not; of several programs behind each other, the largest."""
+        return max(map(_megabytes, (self.pid,) if self.company is None else self.company.programs))
+
+
+def _megabytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1_000_000
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _read(fd: int, size: int) -> bytes | None:

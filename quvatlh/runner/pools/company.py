@@ -24,14 +24,15 @@ class Company:
         self._pid = pid
         self._server = server
         self._mark = mark.encode()
-        self._programs = [pid, *_on_the_same_input(pid)]
+        self.programs = [pid, *_on_the_same_input(pid)]
+        """Itself, and what stands behind it."""
         self._first = set(self._now(others))
 
     def has_grown(self, others: Collection[int]) -> bool:
         return any(each not in self._first for each in self._now(others))
 
     def _now(self, others: Collection[int]) -> Iterator[Process]:
-        for program in self._programs:
+        for program in self.programs:
             for pid in tree.children_of(program):
                 yield from _living(pid)
         for pid in tree.children_of(self._server):

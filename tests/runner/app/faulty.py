@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+KEPT: list[bytearray] = []
+
 
 def say(message: Any) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
@@ -91,11 +93,20 @@ def fails_without_words(name: str) -> None:
     say({"type": "error", "id": name, "class": None, "text": None, "trace": None})
 
 
+def grows(name: str, megabytes: int) -> None:
+    KEPT.append(bytearray(megabytes * 1_000_000))
+    result(name, value=os.getpid())
+
+
+def pid(name: str) -> None:
+    result(name, value=os.getpid())
+
+
 CALLS: dict[str, Callable[..., None]] = {
     each.__name__: each
     for each in (
         floods, hurries, gives_up, is_ready_again, waits, is_deaf, is_deaf_after, is_dumb, stays, names_nothing, fails_without_a_name,
-        rounds, fails_without_words,
+        rounds, fails_without_words, grows, pid,
     )
 }  # fmt: skip
 
