@@ -11,6 +11,7 @@ import pytest
 
 from quvatlh.config.environments import Environment
 from quvatlh.ports import ActionFinished
+from quvatlh.runner.pools.lines import RESULT_BYTES_MAX
 from quvatlh.runner.settings import TAIL_BYTES
 from tests.runner.calls import APP, WAIT_S, Calls, code, text
 
@@ -185,3 +186,12 @@ async def test_a_process_that_has_grown_is_replaced(
     grown = await run(calls, "grows", 150)
     assert first.result == grown.result
     assert (await run(calls, "pid")).result != grown.result
+
+
+async def test_a_result_beyond_the_bound_fails_its_call_for_good(faulty: Calls) -> None:
+    before = await run(faulty, "pid")
+    assert (await run(faulty, "returns", RESULT_BYTES_MAX)).error is None
+    end = await run(faulty, "returns", RESULT_BYTES_MAX + 1)
+    words = "what it returned has 16777217 bytes; at most 16777216, the rest belongs into a file"
+    assert (code(end), text(end)) == ("unrunnable", words)
+    assert (await run(faulty, "pid")).result == before.result

@@ -18,13 +18,7 @@ _HINTS: Final = {"KILL": ": out of memory, or somebody killed it", "SEGV": ": me
 def outcome(said: lines.Said, run: CallRun) -> tuple[RunError | None, bytes | None]:
     """Error and result of an answer."""
     if said.type == "result":
-        try:
-            found = lines.value(said)
-            return None, None if found is None else run.kept_result(found)
-        except lines.Garbage as error:
-            return RunError("protocol", str(error)), None
-        except OSError as error:
-            return RunError("resources", f"its result could not be kept: {error.strerror}"), None
+        return _result(said, run)
     if said.stopped and run.wish is not None:
         return run.wish, None
     if said.unfit:
@@ -38,6 +32,18 @@ def outcome(said: lines.Said, run: CallRun) -> tuple[RunError | None, bytes | No
         text = f"{text} (and nobody had asked it to)"
     after = said.after if said.after is None else min(max(0.0, said.after), AFTER_S_MAX)
     return RunError("exception", text, name, said.permanent, after), None
+
+
+def _result(said: lines.Said, run: CallRun) -> tuple[RunError | None, bytes | None]:
+    try:
+        found = lines.value(said)
+        return None, None if found is None else run.kept_result(found)
+    except lines.TooLarge as error:
+        return RunError("unrunnable", str(error)), None
+    except lines.Garbage as error:
+        return RunError("protocol", str(error)), None
+    except OSError as error:
+        return RunError("resources", f"its result could not be kept: {error.strerror}"), None
 
 
 def begun(child: Child, given: list[CallRun], status: int | None) -> list[CallRun]:

@@ -17,6 +17,8 @@ from quvatlh.ports import ActionSpec
 VERSION: Final = 1
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 """A result of 16 MiB, escaped as badly as it can be."""
+RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""As `inside/functions.py` has it."""
 BUILT_BYTES_MAX: Final = 64 * 1024
 """Of a result in msgpack that is built to see that it can be. Where each byte is a list, 16 MiB are a gigabyte and seconds: such
 a one is walked through, which finds what is torn, and not a text that is no UTF-8 or a time that there is not."""
@@ -71,6 +73,10 @@ class Said(msgspec.Struct):
     """Of a result: base64 of msgpack, in place of a value."""
 
 
+class TooLarge(ValueError):
+    """A result that is more than anybody keeps."""
+
+
 class Garbage(ValueError):
     """What was said is no message."""
 
@@ -119,16 +125,26 @@ def written(said: Said) -> bytes:
 
 
 def value(said: Said) -> bytes | None:
-    """The result as JSON that everybody can read; or, behind its mark, in msgpack that everybody can."""
+    """The result as JSON that everybody can read; or, behind its mark, in msgpack that everybody can. Or TooLarge."""
     if said.packed is not None:
-        return PACKED_RESULT + _packed(said.packed)
+        return PACKED_RESULT + _bounded(_packed(said.packed))
     if not said.value:
         return None
     try:
         plain = msgspec.json.decode(said.value)
-        return None if plain is None else msgspec.json.encode(plain)
+        found = None if plain is None else msgspec.json.encode(plain)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise Garbage(f"returned what others could not read: {error}") from None
+
+    return None if found is None else _bounded(found)
+
+
+def _bounded(result: bytes) -> bytes:
+    if len(result) > RESULT_BYTES_MAX:
+        raise TooLarge(
+            f"what it returned has {len(result)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
+        )
+    return result
 
 
 _BUILD: Final = msgspec.msgpack.Decoder().decode

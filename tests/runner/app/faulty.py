@@ -102,11 +102,16 @@ def pid(name: str) -> None:
     result(name, value=os.getpid())
 
 
+def returns(name: str, size: int) -> None:
+    """That many bytes of JSON."""
+    result(name, value="x" * (size - 2))
+
+
 CALLS: dict[str, Callable[..., None]] = {
     each.__name__: each
     for each in (
         floods, hurries, gives_up, is_ready_again, waits, is_deaf, is_deaf_after, is_dumb, stays, names_nothing, fails_without_a_name,
-        rounds, fails_without_words, grows, pid,
+        rounds, fails_without_words, grows, pid, returns,
     )
 }  # fmt: skip
 
