@@ -7,6 +7,7 @@
 // `after: seconds`. Named arguments come as one object, behind the others.
 
 import fs from "node:fs";
+import net from "node:net";
 import path from "node:path";
 import readline from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -48,6 +49,21 @@ process.stdout.write = (chunk, encoding, done) => {
   if (callback) process.nextTick(callback);
   return true;
 };
+
+// What is said to this process is read from a file of its own, which nothing that a job starts has; standard input is empty.
+// Where that is not to be had (no pipe, or another user's) it is read from standard input.
+function ownInput() {
+  let fd;
+  try {
+    if (!fs.fstatSync(0).isFIFO()) return process.stdin;
+    fd = fs.openSync("/proc/self/fd/0", "r");
+  } catch {
+    return process.stdin;
+  }
+  fs.closeSync(0);
+  fs.openSync("/dev/null", "r"); // takes the lowest number, which is 0
+  return new net.Socket({ fd, readable: true, writable: false });
+}
 
 class Task {
   #payload;
@@ -129,6 +145,7 @@ if (!given) {
   console.error("usage: node quvatlh_warm.mjs MODULE");
   process.exit(2);
 }
+const input = ownInput();
 const jobs = await import(pathToFileURL(path.resolve(given)));
 const calls = [];
 const unwanted = new Set();
@@ -147,7 +164,7 @@ async function work() {
   }
 }
 
-const lines = readline.createInterface({ input: process.stdin });
+const lines = readline.createInterface({ input });
 lines.on("line", (line) => {
   const message = JSON.parse(line);
   if (message.type === "run") calls.push(message);

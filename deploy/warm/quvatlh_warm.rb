@@ -196,6 +196,8 @@ module Quvatlh
     end
 
     def initialize
+      @input = $stdin.dup # closed in whatever a job starts, which must not read what is said to this process
+      $stdin.reopen(File::NULL)
       @channel = Channel.new($stdout.dup)
       $stdout.reopen($stderr) # what is no Ruby code must not write into the protocol
       $stdout = Stream.new(@channel)
@@ -209,7 +211,7 @@ module Quvatlh
       @performer = Thread.new { perform_all }
       @performer.report_on_exception = false
       @channel.say(type: "ready", version: VERSION)
-      $stdin.each_line { |line| heard(JSON.parse(line)) }
+      @input.each_line { |line| heard(JSON.parse(line)) }
       exit!(0) # nobody is there any more
     end
 
@@ -347,6 +349,7 @@ module Quvatlh
   end
 end
 
+warm = Quvatlh::Warm.new
 ARGV.each { |file| require File.expand_path(file) } unless defined?(Rails)
 Rails.application.eager_load! if defined?(Rails.application) && Rails.application && !Rails.application.config.eager_load
-Quvatlh::Warm.new.serve
+warm.serve

@@ -39,6 +39,7 @@ CALLS = {
         "Starts",
         "Finishes",
         "Tools.pid",
+        "Reads",
     ),
     "node": (
         "add",
@@ -55,6 +56,7 @@ CALLS = {
         "starts",
         "finishes",
         "pid",
+        "reads",
     ),
 }
 
@@ -100,6 +102,10 @@ async def test_what_a_job_writes_is_its_own(language: Language) -> None:
         end = await language.run("speak", word)
         assert end.stdout_tail == f"{word} printed\n"
         assert sorted(end.stderr_tail.splitlines()) == [f"{word} complained", f"{word} from a shell", f"{word} noted"]
+
+
+async def test_standard_input_is_empty_for_jobs_and_what_they_start(language: Language) -> None:
+    assert (await language.run("reads", timeout_s=10)).result == b'[true,"","/dev/null"]'
 
 
 async def test_an_error_has_its_class_and_trace(language: Language) -> None:
@@ -160,6 +166,16 @@ async def test_a_job_that_ends_its_processes_keeps_its_process(language: Languag
     before = await language.run("pid")
     assert (await language.run("finishes")).result == b'"done\\n"'
     assert (await language.run("pid")).result == before.result
+
+
+async def test_a_program_behind_a_shell_is_seen_to_leave_something_running(language: Language, tmp_path: Path) -> None:
+    behind = ("sh", "-c", '"$@"; exit 0', "sh")
+    language.calls.pools.configure([environment(language.name, *behind, *COMMANDS[language.name])])
+    before = await language.run("pid")
+    path = tmp_path / "pid"
+    assert (await language.run("starts", str(path), "leaves it")).error is None
+    assert not is_alive(int(path.read_text()))
+    assert (await language.run("pid")).result != before.result
 
 
 @pytest.mark.parametrize("before", [(), ("sh", "-c", '"$@"; exit 0', "sh")], ids=["by itself", "behind a shell"])

@@ -44,19 +44,25 @@ class Company:
 
 
 def _on_the_same_input(pid: int) -> Iterator[int]:
-    """A shell or `bundle exec` may stand before the program, which then has the protocol's pipe from it."""
-    wanted = _input(pid)
+    """A shell or `bundle exec` may stand before the program, which then has the protocol's pipe from it, by whatever number."""
+    wanted = _file(f"/proc/{pid}/fd/0")
     waiting = tree.children_of(pid) if wanted else []
     while waiting:
         found = waiting.pop()
-        if _input(found) == wanted:
+        if wanted in _files(found):
             yield found
             waiting += tree.children_of(found)
 
 
-def _input(pid: int) -> str | None:
+def _files(pid: int) -> Iterator[str | None]:
     with contextlib.suppress(OSError):
-        return os.readlink(f"/proc/{pid}/fd/0")
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            yield _file(f"/proc/{pid}/fd/{fd}")
+
+
+def _file(path: str) -> str | None:
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
     return None
 
 

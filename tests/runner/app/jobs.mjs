@@ -49,6 +49,11 @@ export async function finishes() {
   await once(child, "exit");
   return execSync("echo done").toString();
 }
+export async function reads() {
+  const child = spawn("cat", [], { stdio: "inherit" });
+  const [code] = await once(child, "exit");
+  return [code === 0, (await process.stdin.toArray()).join(""), fs.readlinkSync("/proc/self/fd/0")];
+}
 const HALF = "\u{1f4a1}"[0];
 export const halves = () => ({ [HALF]: ["\u{1f4a1}", HALF, `\\${HALF}`, "\\ud83d"] });
 export const cut = () => { throw Object.assign(new Error(`x${"\u{1f4a1}".repeat(999)}y${HALF}`), { permanent: true }); };
