@@ -271,9 +271,9 @@ module Quvatlh
 
       value = Thread.handle_interrupt(Cancelled => :immediate) { called(message) }
       result(value).merge(began: (began.to_f * 1000).to_i, ms: (Time.now - began) * 1000)
-    rescue Cancelled => e
-      context.cancelled? ? { type: "error", stopped: true, text: "stopped" } : failure(e).merge(began: (began.to_f * 1000).to_i)
     rescue Exception => e # rubocop:disable Lint/RescueException
+      return { type: "error", stopped: true, text: "stopped" } if e.is_a?(Cancelled) && context.cancelled?
+
       failure(e).merge(began: (began.to_f * 1000).to_i)
     ensure
       $stderr.flush

@@ -40,6 +40,7 @@ CALLS = {
         "Finishes",
         "Tools.pid",
         "Reads",
+        "GivesUp",
     ),
     "node": (
         "add",
@@ -57,6 +58,7 @@ CALLS = {
         "finishes",
         "pid",
         "reads",
+        "givesUp",
     ),
 }
 
@@ -106,6 +108,12 @@ async def test_what_a_job_writes_is_its_own(language: Language) -> None:
 
 async def test_standard_input_is_empty_for_jobs_and_what_they_start(language: Language) -> None:
     assert (await language.run("reads", timeout_s=10)).result == b'[true,"","/dev/null"]'
+
+
+async def test_what_stops_without_being_told_to_is_an_error(language: Language) -> None:
+    end = await language.run("givesUp")
+    name = {"ruby": "Quvatlh::Cancelled: Quvatlh::Cancelled", "node": "AbortError: not told to"}[language.name]
+    assert (code(end), text(end)) == ("exception", name)
 
 
 async def test_an_error_has_its_class_and_trace(language: Language) -> None:

@@ -111,6 +111,12 @@ class Reads
   end
 end
 
+class GivesUp
+  def perform
+    raise Quvatlh::Cancelled
+  end
+end
+
 class Prints
   def perform
     require "logger"
