@@ -5,8 +5,9 @@
 #   bin/rails runner quvatlh_warm.rb          the application is loaded by Rails
 #   ruby quvatlh_warm.rb jobs.rb more.rb      these files are
 #
-# `ReportJob` is performed as an Active Job (perform_now), or as any class with a method `perform`; `Report.build` calls that
-# method of the class or module. A job may ask Quvatlh.current whose it is, and raise Quvatlh::Retry or PermanentFailure.
+# `ReportJob` is performed as an Active Job, or as any class with a method `perform`; `Report.build` calls that method of the
+# class or module. A job may ask Quvatlh.current whose it is, and raise Quvatlh::Retry or PermanentFailure. PROTOCOL.md says
+# what becomes of retry_on, discard_on and the like.
 
 require "json"
 
@@ -189,6 +190,91 @@ module Quvatlh
     end
   end
 
+  # An Active Job while it is performed as a task.
+  module Attempt
+    attr_accessor :quvatlh
+
+    # What retry_on calls. Enqueued, the job would run apart from its task; so the task is tried again.
+    def retry_job(options = {})
+      told = { adapter: self.class.queue_adapter, job: self, error: options[:error], wait: options[:wait] }
+      ActiveSupport::Notifications.instrument("enqueue_retry.active_job", told)
+      quvatlh.again(options)
+      self
+    end
+
+    def perform(*args)
+      quvatlh.reached = true
+      super
+    end
+    ruby2_keywords(:perform) if respond_to?(:ruby2_keywords, true)
+
+    # What is said to the scheduler is not for `retry_on StandardError`.
+    def rescue_with_handler(error)
+      super unless error.is_a?(Retry) || error.is_a?(PermanentFailure)
+    end
+  end
+
+  # How an attempt of an Active Job ended, which perform_now does not tell: it returns what was handled, and false for what
+  # was halted. Active Job tells of the rest by its instrumentation.
+  class Ending
+    DEPTH_MAX = 60
+    attr_reader :kind, :error, :after
+    attr_writer :reached
+
+    def self.listen
+      @listen ||= { "discard" => :discarded, "retry_stopped" => :exhausted }.each do |event, kind|
+        ActiveSupport::Notifications.subscribe("#{event}.active_job") do |_name, _from, _to, _id, told|
+          job = told[:job]
+          job.quvatlh.is(kind, told[:error]) if job.respond_to?(:quvatlh)
+        end
+      end
+    end
+
+    def initialize(job, context)
+      self.class.listen
+      @job = job.extend(Attempt)
+      @job.quvatlh = self
+      @job.job_id = @job.provider_job_id = context.task if context.task
+      before = (context.attempt || 1) - 1
+      @job.executions = before
+      # Nobody knows what the attempts before have failed of: each retry_on counts them all.
+      @job.exception_executions = Hash.new(before) if @job.respond_to?(:exception_executions=)
+    end
+
+    # As Active Job serializes them: a record by its GlobalID, and so on.
+    def arguments=(given)
+      @job.serialized_arguments = given
+    end
+
+    def is(kind, error)
+      @kind, @error = kind, error
+    end
+
+    def again(options)
+      @after = options[:wait_until] ? options[:wait_until].to_f - Time.now.to_f : options[:wait].to_f
+      @after = 0.0 if @after.negative?
+      is(:again, options[:error])
+    end
+
+    # What it returned; none that is no plain data, since Rails passes it over whatever it is.
+    def value
+      value = @job.perform_now
+      @kind ||= :halted unless @reached || value.is_a?(Exception)
+      value if plain?(value)
+    end
+
+    private
+
+    def plain?(value, depth = 0)
+      case value
+      when nil, true, false, Numeric, String, Symbol, Time, Date then true
+      when Array then depth < DEPTH_MAX && value.all? { |each| plain?(each, depth + 1) }
+      when Hash then depth < DEPTH_MAX && value.all? { |key, each| plain?(key, DEPTH_MAX) && plain?(each, depth + 1) }
+      else false
+      end
+    end
+  end
+
   # The process: one thread listens, another performs, so that what runs can be told to end.
   class Warm
     class << self
@@ -211,11 +297,21 @@ module Quvatlh
       @performer = Thread.new { perform_all }
       @performer.report_on_exception = false
       @channel.say(type: "ready", version: VERSION)
-      @input.each_line { |line| heard(JSON.parse(line)) }
+      without_lock { @input.each_line { |line| heard(JSON.parse(line)) } }
       exit!(0) # nobody is there any more
     end
 
     private
+
+    # `rails runner` of 7.1 and newer holds the executor around this file; while one is held, no changed code is loaded.
+    def without_lock
+      held = defined?(::Rails.application) && ::Rails.application && ::Rails.application.executor.active?
+      lock = ::ActiveSupport::Dependencies.interlock if held && ::ActiveSupport::Dependencies.respond_to?(:interlock)
+      lock&.done_running
+      yield
+    ensure
+      lock&.start_running
+    end
 
     def heard(message)
       case message["type"]
@@ -269,8 +365,7 @@ module Quvatlh
       end
       return { type: "error", stopped: true, text: "stopped" } unless wanted
 
-      value = Thread.handle_interrupt(Cancelled => :immediate) { called(message) }
-      result(value).merge(began: (began.to_f * 1000).to_i, ms: (Time.now - began) * 1000)
+      called(message, context).merge(began: (began.to_f * 1000).to_i, ms: (Time.now - began) * 1000)
     rescue Exception => e # rubocop:disable Lint/RescueException
       return { type: "error", stopped: true, text: "stopped" } if e.is_a?(Cancelled) && context.cancelled?
 
@@ -279,49 +374,109 @@ module Quvatlh
       $stderr.flush
     end
 
+    # Looked up inside: what was there before may be code that has changed since. Interruptions are let in no further out.
+    def called(message, context)
+      ending = nil
+      within do
+        Thread.handle_interrupt(Cancelled => :immediate) do
+          target, method = found(message["call"])
+          ending = active_job?(target, method) ? ending_of(target, message, context) : nil
+          ending ? performed(target, ending) : result(value_of(target, method, message))
+        rescue Retry => e # no news for whom Rails tells of errors
+          failure(e)
+        end
+      end
+    rescue StandardError => e
+      raise unless ending&.kind == :exhausted
+
+      failure(e).merge(permanent: true)
+    end
+
+    def value_of(target, method, message)
+      args, kwargs = arguments(message)
+      method ||= "perform_now" if target.respond_to?(:perform_now)
+      fitting(target, method) do
+        method ? target.public_send(method, *args, **kwargs) : target.new.perform(*args, **kwargs)
+      end
+    end
+
+    def arguments(message)
+      [message["args"], message["kwargs"].transform_keys(&:to_sym)]
+    end
+
+    def active_job?(target, method)
+      !method && defined?(::ActiveJob::Base) && target.is_a?(Class) && target <= ::ActiveJob::Base
+    end
+
+    def ending_of(target, message, context)
+      args, kwargs = arguments(message)
+      ending = Ending.new(target.new(*args, **kwargs), context)
+      if JSON.generate([args, kwargs]).include?('"_aj_')
+        named = kwargs.empty? ? [] : [kwargs.transform_keys(&:to_s).merge("_aj_ruby2_keywords" => kwargs.keys.map(&:to_s))]
+        ending.arguments = args + named
+      end
+      ending
+    end
+
+    def performed(target, ending)
+      value = fitting(target, nil) { ending.value }
+      case ending.kind
+      when :again
+        error = ending.error || Retry.new("asked to be tried again")
+        failure(error).merge(after: ending.after, permanent: false)
+      when :discarded then failure(ending.error).merge(class: "Quvatlh::Discarded", text: in_short(ending.error), permanent: true)
+      when :exhausted then failure(ending.error).merge(permanent: true)
+      when :halted
+        { type: "error", class: "Quvatlh::Halted", text: "a callback kept it from being performed", permanent: true }
+      else
+        said = result(value)
+        said[:unfit] ? { type: "result" } : said
+      end
+    end
+
+    def fitting(target, method)
+      yield
+    rescue ArgumentError => e
+      raise unless of_the_call?(e, target, method)
+
+      raise Unfit, "its arguments do not fit: #{e.message}"
+    end
+
     def result(value)
       return { type: "result" } if value.nil?
 
       plain = value.respond_to?(:as_json) ? value.as_json : value
       JSON.generate(plain)
       { type: "result", value: plain }
-    rescue StandardError => e
+    rescue StandardError, SystemStackError => e
       { type: "error", unfit: true, text: "what it returned has no form in JSON: #{e.message}" }
     end
 
     def failure(error)
-      said = { type: "error", class: error.class.name.to_s, text: error.message.to_s.dup.force_encoding("UTF-8").scrub[0, 1000] }
+      text = clean(error.message)[0, 1000]
+      said = { type: "error", class: error.class.name.to_s, text: text }
       case error
-      when Unfit then { type: "error", unfit: true, text: said[:text] }
+      when Unfit then { type: "error", unfit: true, text: text }
       when Retry then said.merge(after: error.after)
-      else
-        trace = error.full_message(highlight: false, order: :top).dup.force_encoding("UTF-8").scrub
-        said.merge(trace: trace, permanent: error.is_a?(PermanentFailure))
+      else said.merge(trace: clean(error.full_message(highlight: false, order: :top)), permanent: error.is_a?(PermanentFailure))
       end
     end
 
-    # Looked up inside: what was there before may be code that has changed since.
-    def called(message)
-      method = nil
-      args = message["args"]
-      kwargs = message["kwargs"].transform_keys(&:to_sym)
-      within do
-        target, method = found(message["call"])
-        if method then target.public_send(method, *args, **kwargs)
-        elsif target.respond_to?(:perform_now) then target.perform_now(*args, **kwargs)
-        else target.new.perform(*args, **kwargs)
-        end
-      end
-    rescue ArgumentError => e
-      raise unless of_the_call?(e, method || "perform")
+    def in_short(error)
+      clean("#{error.class.name}: #{error.message}")[0, 1000]
+    end
 
-      raise Unfit, "its arguments do not fit: #{e.message}"
+    def clean(text)
+      text.to_s.dup.force_encoding("UTF-8").scrub
     end
 
     # Raised on the way into the job, and not by what it does.
-    def of_the_call?(error, method)
-      error.message.match?(/\A(wrong number of arguments|missing keyword|unknown keyword)/) &&
-        error.backtrace_locations&.first&.base_label == method
+    def of_the_call?(error, target, method)
+      place = error.backtrace_locations&.first
+      return false unless place && error.message.match?(/\A(wrong number of arguments|missing keyword|unknown keyword)/)
+
+      called = method ? target.method(method) : target.instance_method(:perform)
+      called.source_location ? called.source_location == [place.path, place.lineno] : place.base_label == called.name.to_s
     end
 
     def found(call)

@@ -53,6 +53,7 @@ class Calls:
         slots: int = 1,
         task: str | None = None,
         once: bool = False,
+        attempt: int = 2,
     ) -> str:
         """The id of the new action."""
         number = len(self._ends) + 1
@@ -64,7 +65,7 @@ class Calls:
         self._ends[name] = asyncio.get_running_loop().create_future()
         self._begun[name] = asyncio.Event()
         spec = ActionSpec(
-            name, task or f"t{number}", 2, 100 + number, "w1",
+            name, task or f"t{number}", attempt, 100 + number, "w1",
             Work((), work.env, work.cwd, work.user, work.stdin, work.rlimits, call),
             payload, timeout_s, grace_s=grace_s, slots=slots, width=width, once=once,
         )  # fmt: skip

@@ -197,11 +197,24 @@ async def test_helpers_from_the_beginning_stay(calls: Calls, tmp_path: Path, bef
     assert (await hostile(calls, "pid")).result != first.result
 
 
-async def test_standard_output_is_what_ruby_code_takes_it_for(calls: Calls) -> None:
+@pytest.fixture
+async def ruby(calls: Calls) -> Calls:
     if shutil.which("ruby") is None:
         pytest.skip("ruby is not installed")
     calls.pools.configure([environment("ruby", *COMMANDS["ruby"])])
-    end = await calls.run("Prints", adapter="warm", environment="ruby")
+    return calls
+
+
+async def test_arguments_that_do_not_fit_are_unrunnable_unless_they_are_those_of_a_call_within(ruby: Calls) -> None:
+    assert code(await ruby.run("Add", adapter="warm", environment="ruby")) == "unrunnable"
+    assert code(await ruby.run("Add", 1, adapter="warm", environment="ruby", kwargs={"time": 1})) == "unrunnable"
+    assert code(await ruby.run("Tools.pid", 1, adapter="warm", environment="ruby")) == "unrunnable"
+    end = await ruby.run("Misuses", adapter="warm", environment="ruby")
+    assert (code(end), text(end)[:40]) == ("exception", "ArgumentError: wrong number of arguments")
+
+
+async def test_standard_output_is_what_ruby_code_takes_it_for(ruby: Calls) -> None:
+    end = await ruby.run("Prints", adapter="warm", environment="ruby")
     assert end.error is None
     assert end.stdout_tail == "logged\nchained\np\n007\nprinted\n:shown\nwritten\né\n\ufffdé1\n"
     assert end.result == b"[8,3,5,false,false,true,false,null]"

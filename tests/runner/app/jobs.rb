@@ -117,6 +117,12 @@ class GivesUp
   end
 end
 
+class Misuses
+  def perform
+    Add.new.perform
+  end
+end
+
 class Prints
   def perform
     require "logger"
