@@ -363,12 +363,3 @@ async def test_surroundings_belong_to_the_environment(wild: Calls) -> None:
 async def test_python_and_warm_are_told_apart(wild: Calls) -> None:
     end = await wild.run("jobs:noop", environment="hostile")
     assert (code(end), text(end)) == ("unrunnable", "environment hostile is a program of its own: call it by warm")
-
-
-async def test_what_cancels_itself_in_ruby_has_failed(calls: Calls) -> None:
-    if shutil.which("ruby") is None:
-        pytest.skip("ruby is not installed")
-    calls.pools.configure([environment("ruby", *COMMANDS["ruby"])])
-    end = await calls.run("GivesUp", adapter="warm", environment="ruby")
-    assert end.error is not None
-    assert (end.error.code, end.error.exception) == ("exception", "Quvatlh::Cancelled")

@@ -142,9 +142,3 @@ class Prints
     written + [$stdout.tty?, $stdout.isatty, $stdout.sync, $stdout.closed?, $stdout.close]
   end
 end
-
-class GivesUp
-  def perform
-    raise Quvatlh::Cancelled
-  end
-end
