@@ -240,6 +240,8 @@ class App:
     def _forget(self) -> None:
         """In a forked child: the thread, and what it held, are the parent's."""
         self._lock = threading.Lock()
+        if self._cluster is not None:
+            self._cluster.leave_to(self._cluster_side)
         self._cluster = None
 
 

@@ -53,6 +53,7 @@ class Motor:
         """Raises what keeps it from being made, such as a CA file that is not there; Unavailable where the program is so near
         its end that no thread can begin. `unauthorized`: what is added where a node says that."""
         self._unauthorized = unauthorized
+        self._process = os.getpid()
         self._loop = _Loop()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -70,7 +71,6 @@ class Motor:
             self._loop.close()
             raise Unavailable("stopping", f"the program ends: {error}") from None
         opened.result()
-        self._process = os.getpid()
         ending.ends.add(self)
 
     @property
@@ -79,6 +79,8 @@ class Motor:
 
     def call(self, make: Callable[[Client], Coroutine[Any, Any, T]]) -> Future[T]:
         """Raises Unavailable once it is closed."""
+        if self._process != os.getpid():  # and the lock may be held by a thread that is not here
+            raise Unavailable("stopping", "the process was forked, and this was opened before that")
         with self._lock:
             if self._is_closed:
                 raise _closed()

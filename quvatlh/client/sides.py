@@ -62,7 +62,16 @@ class Taker(Side, Protocol):
 
 class Cluster:
     def __init__(self, motor: Motor) -> None:
-        self.motor = motor
+        self._motor = motor
+        self._heir: Callable[[], Cluster] | None = None
+
+    @property
+    def motor(self) -> Motor:
+        return self._motor if self._heir is None else self._heir().motor
+
+    def leave_to(self, heir: Callable[[], Cluster]) -> None:
+        """In a forked child, where the motor has no thread: handles of the parent ask this one."""
+        self._heir = heir
 
     def put(self, call: Sent, *, watched: bool = True, ahead: int | None = None) -> Way:
         item = Item(call.body, unwatched=not watched)
@@ -87,11 +96,18 @@ class Cluster:
         from quvatlh.client.finishing import finishing  # noqa: PLC0415 - the network is loaded by who uses it
 
         flow: AsyncGenerator[Finished, None] | None = None
+        motor: Motor | None = None
+        """Of the first call: what it opened is of its loop, and no fork's."""
 
         async def following(client: Client) -> Finished:
             nonlocal flow
             flow = flow or finishing(client, wanted)
             return await anext(flow)
+
+        def follow() -> Future[Finished]:
+            nonlocal motor
+            motor = motor or self.motor
+            return motor.call(following)
 
         async def closing(_client: Client) -> None:
             if flow is not None:
@@ -99,14 +115,14 @@ class Cluster:
 
         def close() -> Future[None]:
             """By the garbage collector too, when the motor has ended, or its thread with the interpreter: then it is closed."""
-            if flow is None or sys.is_finalizing():
+            if flow is None or motor is None or sys.is_finalizing():
                 return _nothing()
             try:
-                return self.motor.call(closing)
+                return motor.call(closing)
             except Unavailable:
                 return _nothing()
 
-        return Flow(lambda: self.motor.call(following), close)
+        return Flow(follow, close)
 
     def put_schedules(self, owner: str, wanted: Mapping[str, Json]) -> Future[Changes]:
         return self.motor.call(lambda client: bring(client, owner, wanted, (Rejected,)))

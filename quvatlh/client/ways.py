@@ -14,10 +14,21 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
+from quvatlh.client.errors import Unknown
+
 _LOCK: Final = threading.RLock()
 """Of all ways: held for a few lines, never while anybody is told."""
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 """A child has no thread that could let go of it."""
+_process = os.getpid()
+
+
+def _forked() -> None:
+    global _process  # noqa: PLW0603 - asked of the system it would be dearer
+    _process = os.getpid()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Written(NamedTuple):
@@ -27,12 +38,13 @@ class Written(NamedTuple):
 
 
 class Way:
-    __slots__ = ("_begun", "_error", "_future", "_wake", "_written")
+    __slots__ = ("_begun", "_error", "_future", "_process", "_wake", "_written")
 
     def __init__(self, written: Written | None = None) -> None:
         self._written = written
         self._error: Exception | None = None
         self._begun = False
+        self._process = _process
         self._future: Future[Written] | None = None
         self._wake: Callable[[], object] | None = None
         """Who enqueues it and waits; no longer than that, since handles last."""
@@ -101,6 +113,8 @@ class Way:
     @property
     def future(self) -> Future[Written]:
         with _LOCK:
+            if self._process != _process and not self.is_settled:  # who writes it is the parent
+                self._error, self._future = Unknown("unknown", "the process was forked before the answer came"), None
             if self._future is None:
                 self._future = self._made()
             return self._future
