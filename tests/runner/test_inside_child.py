@@ -12,8 +12,9 @@ import pytest
 
 from quvatlh import task
 from quvatlh.runner.inside.child import Child
-from quvatlh.runner.inside.functions import RESULT_BYTES_MAX, formed
+from quvatlh.runner.inside.functions import RESULT_BYTES_MAX, RESULT_LEVELS_MAX, formed
 from quvatlh.runner.inside.streams import Stream
+from quvatlh.service import records
 
 
 @pytest.fixture
@@ -64,6 +65,21 @@ def test_half_a_character_is_no_result() -> None:
     with pytest.raises(task.Unfit, match="surrogates not allowed"):
         formed(["\u20ac", "\ud83d"])
     assert formed(["\\ud83d", "\U0001f4a1"]) == ("value", '["\\\\ud83d","\U0001f4a1"]')
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [0, inner], lambda inner: {"a": inner}, lambda inner: (inner,)])
+def test_a_result_that_nodes_could_not_read_is_none(wrap: Callable[[object], object]) -> None:
+    value: object = ["[" * 1000]
+    for _ in range(RESULT_LEVELS_MAX - 1):
+        value = wrap(value)
+    assert records._value(formed(value)[1].encode()) == json.loads(formed(value)[1])
+    with pytest.raises(task.Unfit, match=r"^what it returned is nested deeper than 256 levels$"):
+        formed(wrap(value))
+    assert formed([[]] * 1000)[0] == "value"
+
+
+def test_what_is_as_deep_as_a_node_reads_is_what_a_child_writes() -> None:
+    assert RESULT_LEVELS_MAX == records.RESULT_LEVELS_MAX
 
 
 class Broken:

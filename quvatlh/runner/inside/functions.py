@@ -15,6 +15,8 @@ from quvatlh import task
 TEXT_CHARS_MAX = 1000
 AFTER_S_MAX = 365 * 86_400.0
 RESULT_BYTES_MAX = 16 * 1024 * 1024
+RESULT_LEVELS_MAX = 256
+"""As many as a node reads: what is nested deeper it shows as bytes."""
 _IN_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Characters as they are: escaped, most of the world's would take two or three times as much."""
 OURS = ("quvatlh.", "quvatlh_inside.")
@@ -60,6 +62,8 @@ def formed(value: Any) -> tuple[str, str]:
         _check_size(len(data))
         return "packed", f'"{base64.b64encode(data).decode()}"'
     _check_size(size)
+    if text.count("[") + text.count("{") > RESULT_LEVELS_MAX:
+        _check_levels(value)
     return "value", text
 
 
@@ -88,6 +92,16 @@ def _packed(value: Any, error: Exception) -> bytes:
 def _check_size(size: int) -> None:
     if size > RESULT_BYTES_MAX:
         raise task.Unfit(f"what it returned has {size} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file")
+
+
+def _check_levels(value: Any) -> None:
+    level = [value]
+    for _ in range(RESULT_LEVELS_MAX + 1):
+        level = [each for each in level if isinstance(each, (dict, list, tuple))]
+        if not level:
+            return
+        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+    raise task.Unfit(f"what it returned is nested deeper than {RESULT_LEVELS_MAX} levels")
 
 
 def described(error: BaseException, context: Any) -> dict[str, Any]:
