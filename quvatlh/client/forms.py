@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NewType, TypeVar, Union
 
 import msgspec
 
-from quvatlh.client import plain
+from quvatlh.client import parts, plain
 
 _BARE: Final = frozenset({Any, object, None, type(None), bool, int, float, str, list, dict, inspect.Parameter.empty})
 _LISTS: Final = frozenset({list, collections.abc.Sequence, collections.abc.MutableSequence, collections.abc.Iterable})
@@ -45,8 +45,6 @@ class ResultUnfit(TypeError):
 class Slot:
     """A parameter, or the result, whose values are restored; or whose annotation cannot restore any, and why."""
 
-    __slots__ = ("kind", "why")
-
     def __init__(self, kind: Any) -> None:
         self.kind = kind
         self.why = ""
@@ -67,10 +65,19 @@ class Slot:
             msgspec.convert(built, self.kind, str_keys=True)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise Unfit(f"{place}: {error}") from None
-        found = plain.fault({place: built})
-        if found is not None:
+        found = plain.fault({place: built}) or (self._check and self._check(place, value))
+        if found:
             raise Unfit(found)
         return built
+
+    def ordered(self, place: str, value: object) -> object:
+        """As `written`, the same in every process that says the same."""
+        built = self.written(place, value)
+        return built if self.why else parts.in_order(value, built)
+
+    @functools.cached_property
+    def _check(self) -> parts.Check | None:
+        return parts.check_of(self.kind)
 
     def read(self, place: str, value: object) -> Any:
         """Raises Unfit."""
@@ -114,6 +121,31 @@ class Form:
             elif (found := plain.fault({name: value})) is not None:
                 raise Unfit(found)
         return bound.args, bound.kwargs
+
+    def alike(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """As `written`, in the one form that all calls with these arguments have: by place what can be, defaults where they can
+        be sent, sets in order."""
+        given = self.signature.bind(*args, **kwargs)
+        made: dict[str, Any] = {}
+        for name, parameter in self.signature.parameters.items():
+            if name in given.arguments:
+                made[name] = self._ordered(name, given.arguments[name])
+            elif parameter.default is not inspect.Parameter.empty:
+                try:
+                    made[name] = self._ordered(name, parameter.default)
+                except Unfit:  # nobody can send it: so whoever leaves it out means the same
+                    continue
+        given.arguments = made
+        return given.args, given.kwargs
+
+    def _ordered(self, name: str, value: Any) -> Any:
+        slot = self.slots.get(name)
+        if slot is not None:
+            return self._each(name, value, slot.ordered)
+        found = plain.fault({name: value})
+        if found is not None:
+            raise Unfit(found)
+        return value
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """As the function wants them. Raises as `written`."""

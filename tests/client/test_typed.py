@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Any, Literal, cast
-from uuid import uuid4
+from typing import Any, Literal, NamedTuple, TypedDict, cast
+from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from quvatlh import App, TaskFailed
 from quvatlh.client import ResultUnfit, Task
+from quvatlh.client.forms import Slot
+from quvatlh.client.forms import Unfit as UnfitForm
+from quvatlh.client.parts import check_of
 from quvatlh.task import Unfit
 from tests.client import typed_app as tasks
-from tests.client.typed_app import Color, Order, Point
+from tests.client.typed_app import Color, Event, Order, Point
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -65,6 +69,85 @@ def test_an_argument_that_would_not_arrive_is_refused_and_named(
     with pytest.raises(TypeError) as caught:
         task.call(*args, **kwargs)
     assert str(caught.value).startswith(f"{task.__name__}(): argument {words}")
+
+
+ODD = datetime(1930, 1, 1, tzinfo=timezone(timedelta(minutes=19, seconds=32)))
+
+
+class Any1(msgspec.Struct, tag=True, rename="camel"):
+    the_data: Any
+    more: Any1 | None = None
+
+
+class Time1(msgspec.Struct, tag=True, rename="camel"):
+    the_data: datetime
+
+
+class Pair(NamedTuple):
+    a: int
+    b: Any
+
+
+class Row(msgspec.Struct, array_like=True):
+    a: int
+    b: Any
+
+
+class Said(TypedDict):
+    at: datetime
+    data: object
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        (Event, Event("x", {"at": NOW}), ".data.at: datetime.datetime has no form"),
+        (Event, {"name": "x", "data": {"at": NOW}}, ".data.at: datetime.datetime has no form"),
+        (Any1, Any1(1, Any1([Color.RED])), ".more.the_data[0]: tests.client.typed_app.Color has no form"),
+        (Any1 | Time1, Any1(NOW), ".the_data: datetime.datetime has no form"),
+        (dict[int, Any], {1: {2}}, ".1: set has no form"),
+        (dict[Any, datetime], {1: NOW}, ": the key 1 is no text"),
+        (tuple, (1, NOW), "[1]: datetime.datetime has no form"),
+        (tuple[Any, datetime], (NOW, NOW), "[0]: datetime.datetime has no form"),
+        (list[Any] | datetime, [NOW], "[0]: datetime.datetime has no form"),
+        (Pair, Pair(1, NOW), ".b: datetime.datetime has no form"),
+        (Row, Row(1, NOW), ".b: datetime.datetime has no form"),
+        (Row, [1, NOW], ".b: datetime.datetime has no form"),
+        (Said, {"at": NOW, "data": NOW}, ".data: datetime.datetime has no form"),
+        (datetime, ODD, ": its offset from UTC, 0:19:32, has seconds"),
+        (time | None, ODD.timetz(), ": its offset from UTC, 0:19:32, has seconds"),
+        (dict[str, list[datetime]], {"a": [NOW, ODD]}, ".a[1]: its offset from UTC, 0:19:32, has seconds"),
+        (dict[datetime, int], {ODD: 1}, f".{ODD}: its offset from UTC, 0:19:32, has seconds"),
+    ],
+)
+def test_what_nothing_restores_within_an_annotation_is_refused_as_where_it_is_all(
+    kind: Any, value: object, words: str
+) -> None:
+    with pytest.raises(UnfitForm) as caught:
+        Slot(kind).written("it", value)
+    assert str(caught.value).startswith(f"it{words}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Event, Event("x", {"at": [1, None, "y"]})),
+        (Any1 | Time1, Time1(NOW)),
+        (Any1, Any1(1, Any1({"a": "b"}))),
+        (Said, {"at": NOW, "data": 1}),
+        (list[datetime], [NOW, NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))]),
+        (Order, Order(uuid4())),
+        (tuple, (1, [2])),
+    ],
+)
+def test_what_is_restored_within_an_annotation_arrives(kind: Any, value: object) -> None:
+    slot = Slot(kind)
+    assert slot.read("it", slot.written("it", value)) == value
+
+
+def test_where_all_is_restored_nothing_is_looked_at_twice() -> None:
+    for kind in (UUID, set[str], Color, tuple[Decimal, ...], date):
+        assert check_of(kind) is None
 
 
 def test_arguments_that_others_sent_and_do_not_fit_cannot_be_called() -> None:

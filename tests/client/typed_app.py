@@ -39,6 +39,12 @@ class Order:
     tags: set[str] = field(default_factory=set)
 
 
+@dataclass
+class Event:
+    name: str
+    data: dict[str, Any]
+
+
 @app.task
 def echo(order: Order, at: datetime, *, color: Color = Color.RED, span: timedelta | None = None) -> Order:
     assert isinstance(order, Order)
