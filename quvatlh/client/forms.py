@@ -127,14 +127,16 @@ class Form:
         be sent, sets in order."""
         given = self.signature.bind(*args, **kwargs)
         made: dict[str, Any] = {}
+        has_gap = False
         for name, parameter in self.signature.parameters.items():
+            is_unnamed = parameter.kind is inspect.Parameter.POSITIONAL_ONLY
             if name in given.arguments:
                 made[name] = self._ordered(name, given.arguments[name])
-            elif parameter.default is not inspect.Parameter.empty:
+            elif parameter.default is not inspect.Parameter.empty and not (is_unnamed and has_gap):
                 try:
                     made[name] = self._ordered(name, parameter.default)
                 except Unfit:  # nobody can send it: so whoever leaves it out means the same
-                    continue
+                    has_gap = True
         given.arguments = made
         return given.args, given.kwargs
 

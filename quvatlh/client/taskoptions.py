@@ -38,7 +38,8 @@ class TaskOptions(TypedDict, total=False):
     stop: Duration | Mapping[str, Any]
     """How long it may tidy up once it is to end; or all of it."""
     unique: bool | str | Mapping[str, Any]
-    """True: one of this function with these arguments at a time. Text: one of that key."""
+    """True: one of this function with these arguments at a time, however they are written: by place or by name, defaults
+    said or not, sets in any order. Text: one of that key."""
     delivery: Literal["at-least-once", "at-most-once"]
     lease: Duration
     notify: str | Mapping[str, Any]

@@ -63,6 +63,8 @@ class Task(Generic[P, R, V]):
         self._environment = self._wire.pop("environment", None)
         self._is_packed = self._wire.pop("result", "json") == "msgpack"
         self.form = Form(function) if form is None else form
+        is_alike = "unique" in self._wire and self._wire["unique"].get("key") is None
+        self._written = self.form.alike if is_alike else self.form.written
         self.__wrapped__ = function
         self.__qualname__: str = function.__qualname__
         self.__name__: str = getattr(function, "__name__", self.__qualname__.rpartition(".")[2])
@@ -88,7 +90,7 @@ class Task(Generic[P, R, V]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """For `enqueue_many`. TypeError where the arguments do not fit the function, or cannot be sent."""
         try:
-            sent_args, sent_kwargs = self.form.written(args, kwargs)
+            sent_args, sent_kwargs = self._written(args, kwargs)
         except TypeError as error:
             raise TypeError(f"{self.__name__}(): {error}") from None
         except forms.Unfit as error:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -12,10 +16,10 @@ import msgspec
 import pytest
 
 from quvatlh import App, TaskFailed
-from quvatlh.client import ResultUnfit, Task
+from quvatlh.client import Call, ResultUnfit, Task
 from quvatlh.client.forms import Slot
 from quvatlh.client.forms import Unfit as UnfitForm
-from quvatlh.client.parts import check_of
+from quvatlh.client.parts import check_of, in_order
 from quvatlh.task import Unfit
 from tests.client import typed_app as tasks
 from tests.client.typed_app import Color, Event, Order, Point
@@ -91,6 +95,11 @@ class Pair(NamedTuple):
 class Row(msgspec.Struct, array_like=True):
     a: int
     b: Any
+
+
+class Tagged(msgspec.Struct, array_like=True, tag=True):
+    a: int
+    b: set[str]
 
 
 class Said(TypedDict):
@@ -233,3 +242,63 @@ def test_how_a_result_is_written_is_said_once() -> None:
 
 def _nothing() -> None:
     pass
+
+
+def test_unique_calls_with_the_same_arguments_are_the_same_however_they_are_written() -> None:
+    app, missing = App(), object()
+
+    @app.task(unique=True)
+    def task(a: int, b: int = 2, *rest: int, c: object = missing, at: datetime = NOW, **more: int) -> None: ...
+
+    def works(*calls: Call[None]) -> list[Any]:
+        return [json.loads(each.body)["work"] for each in calls]
+
+    plain = works(task.call(1), task.call(1, 2), task.call(1, b=2), task.call(a=1, b=2), task.call(1, at=NOW))
+    assert plain == [plain[0]] * 5
+    assert plain[0] | {"python": ""} == {"python": "", "args": [1, 2], "kwargs": {"at": "2026-03-04T05:06:07Z"}}
+    one, two, other = works(task.call(1, 2, 3, c=4, x=5), task.call(1, 2, 3, x=5, c=4), task.call(1, 2, 3, c=5, x=5))
+    assert one == two != other
+    with pytest.raises(TypeError, match="argument c: object has no form in JSON"):
+        task.call(1, c=object())
+    keyed = works(task.options(unique="k").call(1), task.options(unique=False).call(1, b=2))
+    assert [(each["args"], each["kwargs"]) for each in keyed] == [([1], {}), ([1, 2], {})]
+    assert works(task.options(unique={"while": "active"}).call(1)) == plain[:1]
+
+
+def test_a_default_that_cannot_be_sent_leaves_the_others_callable() -> None:
+    def by_place(a: object = object(), b: int = 2, /, *rest: int) -> None: ...
+
+    task = App().task(unique=True)(by_place)
+    work = json.loads(task.call().body)["work"]
+    assert task.__quvatlh_run__(*work["args"], **work["kwargs"]) is None
+    assert json.loads(task.call(1).body)["work"]["args"] == [1, 2]
+
+
+def test_sets_of_unique_calls_have_one_order() -> None:
+    code = (
+        "from tests.client import typed_app as tasks\n"
+        "print(tasks.marked.call({'a', 'b', 'c', 'd'}, [tasks.Marks({tasks.Color.RED, tasks.Color.BLUE}, {frozenset('xyz')})])"
+        ".body.decode())"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in "123"
+    }
+    assert len(said) == 1
+    args = json.loads(said.pop())["work"]["args"]
+    assert args == [["a", "b", "c", "d"], [{"colorsOf": ["blue", "red"], "parts": [["x", "y", "z"]]}]]
+
+
+@pytest.mark.parametrize(
+    ("value", "built"),
+    [
+        ({1: {"b", "a"}, "1": set()}, {"1": []}),
+        (Tagged(1, {"b", "a"}), ["Tagged", 1, ["a", "b"]]),
+        (Pair(1, {"b", "a"}), [1, ["a", "b"]]),
+        (Order(UUID(int=1), tags={"b", "a"}), {"id": str(UUID(int=1)), "points": [], "raw": "", "tags": ["a", "b"]}),
+    ],
+)
+def test_sets_are_put_in_order_wherever_they_stand(value: object, built: object) -> None:
+    assert in_order(value, msgspec.to_builtins(value, str_keys=True)) == built

@@ -24,6 +24,7 @@ app = App()
 
 class Color(Enum):
     RED = "red"
+    BLUE = "blue"
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -43,6 +44,15 @@ class Order:
 class Event:
     name: str
     data: dict[str, Any]
+
+
+class Marks(msgspec.Struct, rename="camel"):
+    colors_of: set[Color]
+    parts: set[frozenset[str]]
+
+
+@app.task(unique=True)
+def marked(names: set[str], marks: list[Marks]) -> None: ...
 
 
 @app.task
