@@ -158,7 +158,9 @@ class App:
     ) -> Outcomes[Any]:
         """What becomes of tasks, as they finish: `for` or `async for`. Of those named (ids or handles) each once, until all
         have; else of all that match `queue`, `group`, `name` or `key`, without end, from now on or after the `place` of an
-        Outcome that was seen. Goes on over reconnects and nodes that are lost."""
+        Outcome that was seen. Goes on over reconnects and nodes that are lost. The nodes keep what they tell in memory: after
+        all of them were restarted, a lone one too, named tasks go on, and all that match end with Rejected, code `gone`, as
+        does a `since` from before. Then read what has finished since (`Client.tasks(finished_after=…)`), and begin anew."""
         ids = None if tasks is None else [each if isinstance(each, str) else each.id for each in tasks]
         return Outcomes(self.side(), self._form_of, ids, since, match)
 
