@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -33,6 +34,7 @@ V = TypeVar("V")
 H = TypeVar("H", bound=Hook)
 URL_VARIABLE, CA_VARIABLE = "QUVATLH_URL", "QUVATLH_CA"
 DEADLINE_S = 10.0
+_TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class App:
@@ -61,6 +63,9 @@ class App:
         self._schedules: dict[str, tuple[Json, Callable[[], bytes]]] = {}
         self.hooks = Hooks()
         apps.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an App has connections and cannot be pickled; its tasks can, as functions: by module and name")
 
     # --- tasks ---
 
@@ -161,6 +166,8 @@ class App:
         Outcome that was seen. Goes on over reconnects and nodes that are lost. The nodes keep what they tell in memory: after
         all of them were restarted, a lone one too, named tasks go on, and all that match end with Rejected, code `gone`, as
         does a `since` from before. Then read what has finished since (`Client.tasks(finished_after=…)`), and begin anew."""
+        if isinstance(tasks, str | Handle):
+            raise TypeError("results(): takes a list of ids or handles; for one, [it], or its result()")
         ids = None if tasks is None else [each if isinstance(each, str) else each.id for each in tasks]
         return Outcomes(self.side(), self._form_of, ids, since, match)
 
@@ -234,8 +241,13 @@ class App:
 
         url, token, ca, data = self._place
         urls = parse_urls(url or os.environ.get(URL_VARIABLE) or URL_DEFAULT)
+        given = "--token", "App(token=…)"
         found = find_token(token, os.environ, data, is_root=os.geteuid() == 0)
-        looked = "; ".join(f"{place}: {what}" for place, what in found.looked).replace("--token", "App(token=…)")
+        if found.value is not None and not _TOKEN.fullmatch(found.value):
+            raise ValueError(
+                f"the token of {found.source} holds what none does: spaces, lines or odd letters".replace(*given)
+            )
+        looked = "; ".join(f"{place}: {what}" for place, what in found.looked).replace(*given)
         options = Options(urls, found.value, ca or os.environ.get(CA_VARIABLE), self._deadline_s)
         return Cluster(Motor(options, f"The token was looked for: {looked}."))
 

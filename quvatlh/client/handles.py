@@ -108,12 +108,12 @@ class Handle(Generic[R_co]):
     def result(self, timeout: float | None = None) -> R_co:
         """What the function returned, as its annotation says. TaskFailed, its cause the traceback; TimeoutError after so
         many seconds; Unavailable when no node answers; ResultElsewhere; ResultUnfit."""
-        task = self._side.finished(self.id, timeout).result()
+        task = self._side.finished(self.id, _seconds(timeout)).result()
         value = value_of(task)
         return cast("R_co", read(self._form, task, whole(self._side, task).result() if is_elsewhere(value) else value))
 
     async def aresult(self, timeout: float | None = None) -> R_co:
-        task = await asyncio.wrap_future(self._side.finished(await self._aid(), timeout))
+        task = await asyncio.wrap_future(self._side.finished(await self._aid(), _seconds(timeout)))
         value = value_of(task)
         if is_elsewhere(value):
             value = await asyncio.wrap_future(whole(self._side, task))
@@ -142,6 +142,12 @@ class Handle(Generic[R_co]):
 
     async def _aid(self) -> str:
         return (await asyncio.shield(asyncio.wrap_future(self._written.future))).id
+
+
+def _seconds(timeout: float | None) -> float | None:
+    if timeout is not None and not isinstance(timeout, int | float):
+        raise TypeError(f"timeout: must be seconds, not {timeout!r:.100}")
+    return timeout
 
 
 def value_of(task: Json) -> Any:

@@ -30,6 +30,7 @@ def enqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
     handles: list[Handle[R]] = []
     try:
         for call in calls:
+            _check(call)
             way = side.put(call, ahead=AHEAD_TASKS_MAX)
             ways.append(way)
             handles.append(Handle(side, way, call.form))
@@ -50,6 +51,7 @@ async def aenqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
     try:
         try:
             for call in calls:
+                _check(call)
                 way = await side.aput(call, ahead=AHEAD_TASKS_MAX)
                 ways.append(way)
                 handles.append(Handle(side, way, call.form))
@@ -67,6 +69,11 @@ async def aenqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         raise
     _raise_refused(ways)
     return handles
+
+
+def _check(call: object) -> None:
+    if not isinstance(call, Call):
+        raise TypeError(f"enqueue_many takes calls, as add.call(1, 2) makes them, not {call!r:.100}")
 
 
 def _settled(ways: Sequence[Way]) -> None:

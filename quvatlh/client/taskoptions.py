@@ -82,23 +82,29 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _retry(value: Any) -> Json:
-    if isinstance(value, bool):
-        raise TypeError("retry: how many attempts, the first included, or a mapping")
-    return {"attempts": value} if isinstance(value, int) else dict(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"attempts": value}
+    return _mapping(value, "retry: how many attempts, the first included, or a mapping")
 
 
 def _unique(value: Any) -> Json | None:
     if isinstance(value, bool):
         return {} if value else None
-    return {"key": value} if isinstance(value, str) else dict(value)
+    return {"key": value} if isinstance(value, str) else _mapping(value, "unique: True, a key, or a mapping")
 
 
 def _notify(value: Any) -> Json:
-    return {"url": value} if isinstance(value, str) else dict(value)
+    return {"url": value} if isinstance(value, str) else _mapping(value, "notify: an address, or a mapping")
 
 
 def _stop(value: Any) -> Json:
     return dict(value) if isinstance(value, Mapping) else {"grace": span("stop", value)}
+
+
+def _mapping(value: Any, words: str) -> Json:
+    if not isinstance(value, Mapping):
+        raise TypeError(words)
+    return dict(value)
 
 
 _SHORT: Final = {"retry": _retry, "stop": _stop, "unique": _unique, "notify": _notify}

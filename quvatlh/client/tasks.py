@@ -4,6 +4,8 @@ worker's child calls the function, with its hooks around it. Imported by workers
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import sys
 import types
@@ -55,6 +57,8 @@ class Task(Generic[P, R, V]):
     """A function that can be enqueued. Methods that begin with `a` are the same for coroutines."""
 
     def __init__(self, home: Home, function: Callable[P, Any], options: TaskOptions, form: Form | None = None) -> None:
+        if isinstance(function, Task):
+            raise TypeError(f"{function.target} is a task already; @app.schedule stands above @app.task, not below it")
         if isinstance(function, type) or not _is_named(function):
             raise TypeError(f"a task is a function, which workers find by its module and name, not {function!r}")
         self._home = home
@@ -70,13 +74,20 @@ class Task(Generic[P, R, V]):
         self.__name__: str = getattr(function, "__name__", self.__qualname__.rpartition(".")[2])
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
-        self.target = f"{_module(self.__module__)}:{self.__qualname__}"
+        self.target: str = f"{_module(self.__module__)}:{self.__qualname__}"
         """By which workers find it."""
 
     def __repr__(self) -> str:
         return f"<quvatlh.Task {self.target}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """As a function, by where it is found; with the options that it was told since."""
+        where = self.__module__, self.__qualname__
+        if not isinstance(found := _at(*where), Task) or found.target != self.target:
+            raise TypeError(f"{self.target}: only a task that its module has under its name can be pickled")
+        return _pickled, (*where, self._options)
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> V:
         return cast("V", self.__wrapped__(*args, **kwargs))
 
     def options(self, **options: Unpack[TaskOptions]) -> Task[P, R, V]:
@@ -85,9 +96,13 @@ class Task(Generic[P, R, V]):
             raise TypeError("result: belongs to @app.task, since the worker knows of no call's options")
         return Task(self._home, self.__wrapped__, cast("TaskOptions", {**self._options, **options}), self.form)
 
+    def told(self, options: TaskOptions) -> Task[P, R, V]:
+        """With these options, and no others."""
+        return self if options == self._options else Task(self._home, self.__wrapped__, options, self.form)
+
     # --- to be enqueued ---
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """For `enqueue_many`. TypeError where the arguments do not fit the function, or cannot be sent."""
         try:
             sent_args, sent_kwargs = self._written(args, kwargs)
@@ -104,20 +119,20 @@ class Task(Generic[P, R, V]):
             raise TypeError(f"{self.__name__}(): has no form in JSON: {error}") from None
         return Call(self.__quvatlh_run__, body, self.form)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Returns when it is written: on disk, by a majority."""
         side = self._side()
         way = side.put(self.call(*args, **kwargs))
         way.waited()
         return Handle(side, way, self.form)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         side = self._side()
         way = await side.aput(self.call(*args, **kwargs))
         await way.awaited()
         return Handle(side, way, self.form)
 
-    def enqueue_nowait(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    def enqueue_nowait(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Returns before it is written, if there is room; `app.flush()` says how it went, the end of the program waits
         for it. Inside a task the same as `enqueue`, since a worker's child may end without a last word; and in `atexit`,
         which is the last word."""
@@ -152,7 +167,7 @@ class Task(Generic[P, R, V]):
 
     # --- to be run ---
 
-    def __quvatlh_run__(self, *args: Any, **kwargs: Any) -> Any:
+    def __quvatlh_run__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The function, as a worker calls it (runner/pools/DESIGN.md): arguments and result are those of JSON."""
         function, hooks = self.__wrapped__, self._home.hooks
         if self.form.slots or hooks:
@@ -184,6 +199,20 @@ class Task(Generic[P, R, V]):
         except (TypeError, forms.Unfit) as error:
             raise inside.Unfit(f"its arguments do not fit: {error}") from None
         return read_args, dict(read_kwargs)
+
+
+def _at(module: str, path: str) -> object:
+    try:
+        return functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError):
+        return None
+
+
+def _pickled(module: str, path: str, options: TaskOptions) -> Task[..., Any, Any]:
+    found = _at(module, path)
+    if not isinstance(found, Task):
+        raise TypeError(f"{module}.{path} is no task here")
+    return found.told(options)
 
 
 def _is_named(function: Callable[..., Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -98,6 +99,9 @@ def test_a_call_is_a_task_of_its_function_with_its_options() -> None:
         ({"at": datetime(2030, 1, 1)}, "at: a datetime without zone"),  # noqa: DTZ001 - it is what is refused
         ({"timeout": -1}, "timeout: must be a timedelta"),
         ({"retry": True}, "retry: how many attempts"),
+        ({"retry": "3"}, "retry: how many attempts"),
+        ({"unique": 3}, "unique: True, a key, or a mapping"),
+        ({"notify": 3}, "notify: an address, or a mapping"),
     ],
 )
 def test_options_that_cannot_be_are_refused_where_they_are_written(options: dict[str, Any], words: str) -> None:
@@ -136,6 +140,68 @@ def test_arguments_that_do_not_fit_the_function_are_refused() -> None:
         add.call()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"add\(\): got an unexpected keyword argument 'middle'"):
         add.call(1, middle=2)  # type: ignore[call-arg]
+
+
+@app.task
+def selfish(self: int) -> int:
+    return self
+
+
+def test_a_parameter_may_have_any_name() -> None:
+    assert selfish.enqueue(self=1).result() == selfish(self=1) == 1
+    assert asyncio.run(selfish.aenqueue(self=1)).id
+    assert selfish.enqueue_nowait(self=1).result() == 1
+
+
+def test_a_task_is_pickled_as_a_function_is() -> None:
+    assert pickle.loads(pickle.dumps(add)) is add
+    again = pickle.loads(pickle.dumps(add.options(queue="q")))
+    assert sent(again.call(1)) == sent(add.options(queue="q").call(1))
+    nameless = [app.task(lambda: None), app.task(json.dumps), app.task(test_types_are_those_of_the_function)]
+    for each in nameless:
+        with pytest.raises(TypeError, match="only a task that its module has under its name can be pickled"):
+            pickle.dumps(each)
+    with pytest.raises(TypeError, match="an App has connections and cannot be pickled; its tasks can"):
+        pickle.dumps(app)
+
+
+def test_what_was_pickled_and_is_a_task_no_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pickle.dumps(add)
+    monkeypatch.setattr(sys.modules[__name__], "add", add.__wrapped__)
+    with pytest.raises(TypeError, match=r"^tests\.client\.test_app\.add is no task here$"):
+        pickle.loads(data)
+
+
+def test_a_task_of_a_task_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"test_app:add is a task already; @app\.schedule stands above @app\.task"):
+        app.task(timeout="4m")(app.schedule(every="1h", name="never")(add))
+
+
+async def test_what_is_no_list_of_tasks_and_no_call_is_named() -> None:
+    handle = add.enqueue(1)
+    wrong: list[Any] = [handle.id, handle]
+    for each in wrong:
+        with pytest.raises(TypeError, match=r"^results\(\): takes a list of ids or handles"):
+            app.results(each)
+    with pytest.raises(
+        TypeError, match=r"^enqueue_many takes calls, as add\.call\(1, 2\) makes them, not <quvatlh\.Handle"
+    ):
+        app.enqueue_many([handle])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^enqueue_many takes calls"):
+        await app.aenqueue_many([handle])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^timeout: must be seconds, not '5s'"):
+        handle.result(timeout="5s")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^timeout: must be seconds"):
+        await handle.aresult(timeout="5s")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a b", "t\xf6ken"])
+def test_a_token_that_is_none_is_refused_before_it_is_sent(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"^the token of App\(token=…\) holds what none does"):
+        App("http://127.0.0.1:1", token=token).side()
+    monkeypatch.setenv("QUVATLH_TOKEN", token)
+    with pytest.raises(ValueError, match=r"^the token of QUVATLH_TOKEN holds what none does"):
+        App("http://127.0.0.1:1").side()
 
 
 def test_types_are_those_of_the_function() -> None:
