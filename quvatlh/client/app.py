@@ -211,7 +211,9 @@ class App:
 
     @contextlib.contextmanager
     def inline(self) -> Iterator[None]:
-        """For tests: inside, tasks run here, while they are enqueued; arguments and results pass through JSON."""
+        """For tests: inside, tasks run here, while they are enqueued; arguments and results pass through JSON. Not as in the
+        cluster: times, queues, uniqueness; values of options and the size of arguments, which nodes judge; and in a running
+        loop a plain task that calls `asyncio.run` works with `aenqueue` alone, since `enqueue` runs it in the loop's thread."""
         before, self._here = self._here, Inline()
         try:
             yield

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from quvatlh import task as inside
 from quvatlh.client.errors import Rejected, Unavailable
 from quvatlh.client.feed import Item
-from quvatlh.client.handles import FINISHED, Side
+from quvatlh.client.handles import FINISHED, TRACE, Side
 from quvatlh.client.outcomes import MATCHED, Finished, Flow, Wanted
 from quvatlh.client.timetable import Changes, bring
 from quvatlh.client.ways import Way, Written
+from quvatlh.service.depths import is_deeper
 
 if TYPE_CHECKING:
     from quvatlh.client.calls import Client
@@ -33,6 +34,9 @@ WAIT_S: Final = 30.0
 """Of one question for an end; then it is asked again."""
 KEPT_TASKS_MAX: Final = 10_000
 """Of those that ran here: older ones are forgotten."""
+RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+RESULT_LEVELS_MAX: Final = 256
+"""As of a worker (runner/pools/DESIGN.md)."""
 
 
 class Sent(Protocol):
@@ -147,7 +151,8 @@ async def _finished(client: Client, task_id: str, timeout_s: float | None) -> Js
 
 class Inline:
     """Each task runs while it is enqueued; arguments and results pass through JSON as they would. Times, queues and
-    uniqueness mean nothing here; attempts follow at once, one where `retry` was not given."""
+    uniqueness mean nothing here; attempts follow at once, one where `retry` was not given. Values of options are not judged.
+    `put` runs the task in the thread that enqueues it: under a loop one that calls `asyncio.run` needs `aput`."""
 
     def __init__(self) -> None:
         self._tasks: OrderedDict[str, tuple[Json, Sent]] = OrderedDict()
@@ -156,6 +161,7 @@ class Inline:
 
     def put(self, call: Sent, *, watched: bool = True, ahead: int | None = None) -> Way:  # noqa: ARG002 - none waits
         spec = json.loads(call.body)
+        _check(spec)
         with self._lock:
             self._number += 1
             task_id = spec.get("id") or f"inline-{self._number}"
@@ -211,6 +217,15 @@ class Inline:
                 self._tasks.popitem(last=False)
 
 
+def _check(spec: Json) -> None:
+    """What could not be played. The rest is judged by nodes alone. Rejected, as by them."""
+    attempts = spec.get("retry", {}).get("attempts", 1)
+    if not isinstance(attempts, int) or attempts < 1:
+        raise Rejected("invalid", "retry.attempts: must be a whole number, 1 or more")
+    if spec.get("id") == "":
+        raise Rejected("invalid", "id: is empty")
+
+
 def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
     work = spec["work"]
     attempts = spec.get("retry", {}).get("attempts", 1)
@@ -231,26 +246,55 @@ def _run(task_id: str, spec: Json, function: Callable[..., Any]) -> Json:
         except KeyboardInterrupt:  # of a person, who means the test
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a task raises is its own end alone, as in a worker
-            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             record |= {"state": "failed", "error": _error(error)}
-            record["actions"] = [{"output_tail": trace}]
+            record["actions"] = [{"output_tail": _trace(error)}]
             if attempt == attempts or isinstance(error, inside.PermanentFailure):
                 return record
     raise AssertionError("at least one attempt")
 
 
 def _told(value: object) -> Json:
-    """What a node would tell of it."""
+    """What a node would tell of it. Raises Unfit where a worker does."""
     try:
-        return {"result": json.loads(json.dumps(value, allow_nan=False))}
+        data = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return {"result": None, "result_msgpack": base64.b64encode(inside.in_msgpack(value, error)).decode()}
+        data = inside.in_msgpack(value, error)
+        _check_size(data)
+        return {"result": None, "result_msgpack": base64.b64encode(data).decode()}
+    _check_size(data)
+    found = json.loads(data)
+    if data.count(b"[") + data.count(b"{") > RESULT_LEVELS_MAX and is_deeper(found, RESULT_LEVELS_MAX):
+        raise inside.Unfit(f"what it returned is nested deeper than {RESULT_LEVELS_MAX} levels")
+    return {"result": found}
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > RESULT_BYTES_MAX:
+        raise inside.Unfit(f"what it returned has {len(data)} bytes; at most {RESULT_BYTES_MAX}")
 
 
 def _error(error: BaseException) -> Json:
     if isinstance(error, inside.Unfit):
-        return {"code": "unrunnable", "text": str(error)}
-    return {"code": "exception", "text": f"{type(error).__name__}: {error}"}
+        return {"code": "unrunnable", "text": _text(error)}
+    kind = type(error)
+    name, text = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), _text(error)
+    return {"code": "exception", "text": f"{name}: {text}" if text else name}
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - an exception may be of any make
+        return "(it has no text)"
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - as above
+        return "".join([TRACE, *traceback.format_tb(error.__traceback__)])
 
 
 def _matches(task: Json, match: Mapping[str, str]) -> bool:

@@ -18,10 +18,11 @@ import pytest
 from aiohttp import web
 
 from quvatlh import App, Handle, PermanentFailure, Retry, TaskFailed, current
-from quvatlh.client import Call, Rejected, Unavailable, Unknown
+from quvatlh.client import Call, Rejected, Unavailable, Unknown, sides
 from quvatlh.client.feed import CALL_BYTES_MAX
 from quvatlh.client.sides import Cluster
 from quvatlh.core.limits import WORK_BYTES_MAX
+from quvatlh.runner.inside import functions
 from quvatlh.task import Context, running
 from tests.cli.stage import Stage
 from tests.client.nodes import added, answers, node, problem
@@ -235,6 +236,73 @@ def test_an_inline_failure_has_the_traceback_of_the_task() -> None:
     with pytest.raises(TaskFailed, match="never"):
         hopeless.enqueue().result()
     assert tries == [1]
+
+
+class Odd(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3) if self.args else RuntimeError
+
+
+@app.task
+def odd(how: str) -> object:
+    deep: Any = []
+    for _ in range(256):
+        deep = [deep]
+    results: dict[str, object] = {
+        "half": "\ud83d",
+        "large": "x" * (16 * 1024 * 1024),
+        "packed": [float("inf"), "x" * (16 * 1024 * 1024)],
+        "deep": deep,
+        "flat": deep[0],
+    }
+    if how in results:
+        return results[how]
+    raise {"text": Odd(), "exit": Odd(1), "own": PermanentFailure("no"), "bare": ValueError()}[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("text", "exception", "tests.client.test_app.Odd: (it has no text)"),
+        ("exit", "exception", "tests.client.test_app.Odd: (it has no text)"),
+        ("own", "exception", "quvatlh.task.PermanentFailure: no"),
+        ("bare", "exception", "ValueError"),
+        ("half", "unrunnable", "what it returned has no form in JSON ('utf-8' codec can't encode character '\\ud83d'"),
+        ("large", "unrunnable", "what it returned has 16777218 bytes; at most 16777216"),
+        ("packed", "unrunnable", "what it returned has 16777231 bytes; at most 16777216"),
+        ("deep", "unrunnable", "what it returned is nested deeper than 256 levels"),
+    ],
+)
+def test_an_inline_task_fails_in_the_words_of_a_worker(how: str, code: str, words: str) -> None:
+    with pytest.raises(TaskFailed) as caught:
+        odd.enqueue(how).result()
+    assert caught.value.code == code
+    assert caught.value.text.startswith(words)
+
+
+def test_an_inline_task_has_the_bounds_of_a_worker() -> None:
+    assert json.dumps(odd.enqueue("flat").result()) == "[" * 256 + "]" * 256
+    assert sides.RESULT_LEVELS_MAX == functions.RESULT_LEVELS_MAX
+    assert sides.RESULT_BYTES_MAX == functions.RESULT_BYTES_MAX
+    for wrong, words in ({"retry": 0}, r"^retry\.attempts: must be"), ({"id": ""}, r"^id: is empty"):
+        with pytest.raises(Rejected, match=words):
+            add.options(**wrong).enqueue(1)
+
+
+class Lineless(SyntaxError):
+    @property
+    def __notes__(self) -> object:  # type: ignore[override]
+        raise RuntimeError
+
+
+def test_an_inline_exception_that_cannot_be_shown_is_one_still() -> None:
+    @app.task
+    def task() -> None:
+        raise Lineless("x")
+
+    with pytest.raises(TaskFailed, match="Lineless: x") as caught:
+        task.enqueue().result()
+    assert "in task" in caught.value.traceback
 
 
 @app.task(retry=2)
