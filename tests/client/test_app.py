@@ -18,14 +18,13 @@ import pytest
 from aiohttp import web
 
 from quvatlh import App, Handle, PermanentFailure, Retry, TaskFailed, current
-from quvatlh.client import Call, Rejected, Unavailable, Unknown, sides
+from quvatlh.client import Call, Rejected, Unavailable, Unknown
 from quvatlh.client.feed import CALL_BYTES_MAX
 from quvatlh.client.sides import Cluster
 from quvatlh.core.limits import WORK_BYTES_MAX
-from quvatlh.runner.inside import functions
 from quvatlh.task import Context, running
 from tests.cli.stage import Stage
-from tests.client.nodes import added, answers, node, problem
+from tests.client.nodes import added, node, problem
 from tests.fakes.pool import TOKEN
 
 app = App(inline=True)
@@ -238,122 +237,6 @@ def test_an_inline_failure_has_the_traceback_of_the_task() -> None:
     assert tries == [1]
 
 
-class Odd(Exception):
-    def __str__(self) -> str:
-        raise SystemExit(3) if self.args else RuntimeError
-
-
-@app.task
-def odd(how: str) -> object:
-    deep: Any = []
-    for _ in range(256):
-        deep = [deep]
-    results: dict[str, object] = {
-        "half": "\ud83d",
-        "large": "x" * (16 * 1024 * 1024),
-        "packed": [float("inf"), "x" * (16 * 1024 * 1024)],
-        "deep": deep,
-        "flat": deep[0],
-    }
-    if how in results:
-        return results[how]
-    raise {"text": Odd(), "exit": Odd(1), "own": PermanentFailure("no"), "bare": ValueError()}[how]
-
-
-@pytest.mark.parametrize(
-    ("how", "code", "words"),
-    [
-        ("text", "exception", "tests.client.test_app.Odd: (it has no text)"),
-        ("exit", "exception", "tests.client.test_app.Odd: (it has no text)"),
-        ("own", "exception", "quvatlh.task.PermanentFailure: no"),
-        ("bare", "exception", "ValueError"),
-        ("half", "unrunnable", "what it returned has no form in JSON ('utf-8' codec can't encode character '\\ud83d'"),
-        ("large", "unrunnable", "what it returned has 16777218 bytes; at most 16777216"),
-        ("packed", "unrunnable", "what it returned has 16777231 bytes; at most 16777216"),
-        ("deep", "unrunnable", "what it returned is nested deeper than 256 levels"),
-    ],
-)
-def test_an_inline_task_fails_in_the_words_of_a_worker(how: str, code: str, words: str) -> None:
-    with pytest.raises(TaskFailed) as caught:
-        odd.enqueue(how).result()
-    assert caught.value.code == code
-    assert caught.value.text.startswith(words)
-
-
-def test_an_inline_task_has_the_bounds_of_a_worker() -> None:
-    assert json.dumps(odd.enqueue("flat").result()) == "[" * 256 + "]" * 256
-    assert sides.RESULT_LEVELS_MAX == functions.RESULT_LEVELS_MAX
-    assert sides.RESULT_BYTES_MAX == functions.RESULT_BYTES_MAX
-    for wrong, words in ({"retry": 0}, r"^retry\.attempts: must be"), ({"id": ""}, r"^id: is empty"):
-        with pytest.raises(Rejected, match=words):
-            add.options(**wrong).enqueue(1)
-
-
-class Lineless(SyntaxError):
-    @property
-    def __notes__(self) -> object:  # type: ignore[override]
-        raise RuntimeError
-
-
-def test_an_inline_exception_that_cannot_be_shown_is_one_still() -> None:
-    @app.task
-    def task() -> None:
-        raise Lineless("x")
-
-    with pytest.raises(TaskFailed, match="Lineless: x") as caught:
-        task.enqueue().result()
-    assert "in task" in caught.value.traceback
-
-
-@app.task(retry=2)
-def leaves(how: int) -> None:
-    tries.append(how)
-    sys.exit(how)
-
-
-@app.task
-async def leaves_later() -> None:
-    sys.exit(3)
-
-
-@app.task
-async def gives_up() -> None:
-    raise asyncio.CancelledError
-
-
-@app.task
-def is_interrupted() -> None:
-    raise KeyboardInterrupt
-
-
-@app.task
-async def is_interrupted_later() -> None:
-    raise KeyboardInterrupt
-
-
-def test_an_inline_task_that_exits_has_failed_as_in_the_cluster_and_nobody_else() -> None:
-    tries.clear()
-    for exiting in (leaves.enqueue(3), leaves_later.enqueue()):
-        with pytest.raises(TaskFailed) as caught:
-            exiting.result()
-        assert (caught.value.code, caught.value.text) == ("exception", "SystemExit: 3")
-    assert tries == [3, 3]
-    with pytest.raises(TaskFailed, match="CancelledError"):
-        gives_up.enqueue().result()
-
-
-async def test_an_inline_task_that_exits_under_a_loop_has_failed_too() -> None:
-    for exiting in (leaves_later.enqueue(), await leaves_later.aenqueue()):
-        with pytest.raises(TaskFailed, match="SystemExit: 3"):
-            await exiting.aresult()
-
-
-@pytest.mark.parametrize("task", [is_interrupted, is_interrupted_later])
-def test_who_interrupts_an_inline_task_means_the_test(task: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        task.enqueue()
-
-
 async def test_an_inline_task_that_is_not_there_is_rejected_as_by_a_node() -> None:
     handle = app.handle("nonesuch")
 
@@ -490,69 +373,6 @@ async def test_where_the_connections_were_ended_by_another_the_next_call_opens_o
         await asyncio.to_thread(ended.motor.close)
         assert (await remote.task(add.__wrapped__).aenqueue(1)).id == "t1"
         await asyncio.to_thread(remote.close)
-
-
-async def test_a_fork_has_connections_of_its_own() -> None:
-    async with node(added("t1"), added("t2")) as one:
-        code = (
-            "import json, os\nfrom quvatlh import App\n"
-            f"app = App({one.url!r}, token='t')\ntask = app.task(json.dumps)\ntask.enqueue(1)\n"
-            "pid = os.fork()\nif not pid:\n    task.enqueue(2)\n    os._exit(7)\n"
-            "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
-        )
-        ended = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
-        assert await asyncio.wait_for(ended.wait(), 20) == 0
-    assert len(one.asked) == 2
-
-
-async def test_a_fork_may_ask_handles_of_its_parent_and_waits_for_nothing_that_the_parent_writes() -> None:
-    asked = asyncio.Event()
-
-    async def waits(_request: web.BaseRequest, _body: bytes) -> web.StreamResponse:
-        asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async with node(added("t1"), waits, answers({"id": "t1", "state": "succeeded", "result": 5})) as one:
-        code = (
-            "import json, os\nfrom quvatlh import App\nfrom quvatlh.client import Unknown\n"
-            f"app = App({one.url!r}, token='t')\ntask = app.task(json.dumps)\n"
-            "written, unwritten = task.enqueue(1), task.enqueue_nowait(2)\n"
-            "input()\npid = os.fork()\n"
-            "if not pid:\n    assert written.result(timeout=9) == 5\n"
-            "    try:\n        unwritten.result(timeout=9)\n"
-            "    except Unknown as error:\n        os._exit(7 if 'the process was forked' in str(error) else 1)\n"
-            "os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
-        )
-        ended = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdin=asyncio.subprocess.PIPE)
-        await asyncio.wait_for(asked.wait(), 60)
-        await asyncio.wait_for(ended.communicate(b"\n"), 60)
-        assert ended.returncode == 7
-
-
-async def test_what_was_opened_before_a_fork_answers_no_in_the_child() -> None:
-    async with node(added("t1")) as one:
-        code = (
-            "import json, os\nfrom quvatlh import App\nfrom quvatlh.client import Unavailable\n"
-            f"app = App({one.url!r}, token='t')\ntask = app.task(json.dumps)\ntask.enqueue(1)\n"
-            "motor = app.side().motor\nmotor._lock.acquire()\npid = os.fork()\n"
-            "if not pid:\n    try:\n        motor.call(lambda client: client.cluster())\n"
-            "    except Unavailable as error:\n        os._exit(7 if 'the process was forked' in str(error) else 1)\n"
-            "os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
-        )
-        ended = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
-        assert await asyncio.wait_for(ended.wait(), 20) == 7
-
-
-def test_a_fork_finds_nothing_locked_by_a_thread_that_it_has_not() -> None:
-    code = (
-        "import os, threading\nfrom quvatlh.client import ways\nheld, let_go = threading.Event(), threading.Event()\n"
-        "def hold():\n    with ways._LOCK:\n        held.set()\n        let_go.wait(0.2)\n"
-        "threading.Thread(target=hold, daemon=True).start()\nheld.wait()\npid = os.fork()\n"
-        "if not pid:\n    ways.Way().settle(ways.Written('a', False))\n    os._exit(7)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 class Adder:
