@@ -30,8 +30,11 @@ def enqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
     handles: list[Handle[R]] = []
     try:
         for call in calls:
-            _check(call)
-            way = side.put(call, ahead=AHEAD_TASKS_MAX)
+            try:
+                way = side.put(call, ahead=AHEAD_TASKS_MAX)
+            except AttributeError:
+                _check(call)
+                raise
             ways.append(way)
             handles.append(Handle(side, way, call.form))
     except Exception as error:
@@ -51,8 +54,11 @@ async def aenqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
     try:
         try:
             for call in calls:
-                _check(call)
-                way = await side.aput(call, ahead=AHEAD_TASKS_MAX)
+                try:
+                    way = await side.aput(call, ahead=AHEAD_TASKS_MAX)
+                except AttributeError:
+                    _check(call)
+                    raise
                 ways.append(way)
                 handles.append(Handle(side, way, call.form))
                 if time.monotonic() >= ends:
@@ -72,6 +78,7 @@ async def aenqueued(side: Taker, calls: Iterable[Call[R]]) -> list[Handle[R]]:
 
 
 def _check(call: object) -> None:
+    """When it could not be taken: a look at each would cost all."""
     if not isinstance(call, Call):
         raise TypeError(f"enqueue_many takes calls, as add.call(1, 2) makes them, not {call!r:.100}")
 

@@ -79,12 +79,12 @@ class Cluster:
 
     def put(self, call: Sent, *, watched: bool = True, ahead: int | None = None) -> Way:
         item = Item(call.body, unwatched=not watched)
-        self.motor.put(item, ahead=ahead)
+        self._motor.put(item, ahead=ahead)
         return item.done
 
     async def aput(self, call: Sent, *, ahead: int | None = None) -> Way:
         item = Item(call.body)
-        await self.motor.aput(item, ahead=ahead)
+        await self._motor.aput(item, ahead=ahead)
         return item.done
 
     def finished(self, task_id: str, timeout_s: float | None) -> Future[Json]:
