@@ -121,9 +121,19 @@ async def node(*script: Behaviour) -> AsyncIterator[Node]:
     try:
         yield made
     finally:
-        listener.close()
+        await _close(listener)
         await server.shutdown(0.1)
         assert unexpected == []
+
+
+async def _close(listener: asyncio.Server) -> None:
+    """asyncio drops a connection that it accepts while its server closes, and leaves it open."""
+    loop = asyncio.get_running_loop()
+    for each in listener.sockets:
+        loop.remove_reader(each.fileno())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    listener.close()
 
 
 @contextlib.asynccontextmanager
