@@ -22,6 +22,7 @@ from quvatlh.client.handles import FINISHED, TRACE, Side
 from quvatlh.client.outcomes import MATCHED, Finished, Flow, Wanted
 from quvatlh.client.timetable import Changes, bring
 from quvatlh.client.ways import Way, Written
+from quvatlh.core.limits import LARGE_RESULT_BYTES_MAX
 from quvatlh.service.depths import is_deeper
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ WAIT_S: Final = 30.0
 """Of one question for an end; then it is asked again."""
 KEPT_TASKS_MAX: Final = 10_000
 """Of those that ran here: older ones are forgotten."""
-RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 RESULT_LEVELS_MAX: Final = 256
 """As of a worker (runner/pools/DESIGN.md)."""
 
@@ -269,8 +269,8 @@ def _told(value: object) -> Json:
 
 
 def _check_size(data: bytes) -> None:
-    if len(data) > RESULT_BYTES_MAX:
-        raise inside.Unfit(f"what it returned has {len(data)} bytes; at most {RESULT_BYTES_MAX}")
+    if len(data) > LARGE_RESULT_BYTES_MAX:
+        raise inside.Unfit(f"what it returned has {len(data)} bytes; at most {LARGE_RESULT_BYTES_MAX}")
 
 
 def _error(error: BaseException) -> Json:

@@ -52,6 +52,8 @@ OUTPUT_HEAD_BYTES: Final = 40
 OUTPUT_SHORT_BYTES_MAX: Final = 2000
 """Of one output that needs no file: two of them have room in the tail, and so has one beside any other."""
 RESULT_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
+LARGE_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of what a call returns, the record of which says only where it is; as `runner/inside/functions.py` has it."""
 RAW_RESULT: Final = b"\0"
 """Before a result that is bytes: no JSON begins so."""
 FILED_RESULT: Final = b"\1"

@@ -11,6 +11,7 @@ import pytest
 
 from quvatlh import App, PermanentFailure, TaskFailed
 from quvatlh.client import Rejected, sides
+from quvatlh.core.limits import LARGE_RESULT_BYTES_MAX
 from quvatlh.runner.inside import functions
 
 app = App(inline=True)
@@ -67,7 +68,7 @@ def test_an_inline_task_fails_in_the_words_of_a_worker(how: str, code: str, word
 def test_an_inline_task_has_the_bounds_of_a_worker() -> None:
     assert json.dumps(odd.enqueue("flat").result()) == "[" * 256 + "]" * 256
     assert sides.RESULT_LEVELS_MAX == functions.RESULT_LEVELS_MAX
-    assert sides.RESULT_BYTES_MAX == functions.RESULT_BYTES_MAX
+    assert LARGE_RESULT_BYTES_MAX == functions.RESULT_BYTES_MAX
     for wrong, words in ({"retry": 0}, r"^retry\.attempts: must be"), ({"id": ""}, r"^id: is empty"):
         with pytest.raises(Rejected, match=words):
             add.options(**wrong).enqueue(1)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from quvatlh.config.environments import Environment
+from quvatlh.core.limits import LARGE_RESULT_BYTES_MAX
 from quvatlh.ports import ActionFinished
-from quvatlh.runner.pools.lines import RESULT_BYTES_MAX
 from quvatlh.runner.settings import TAIL_BYTES
 from tests.runner.calls import APP, WAIT_S, Calls, code, text
 
@@ -190,8 +190,8 @@ async def test_a_process_that_has_grown_is_replaced(
 
 async def test_a_result_beyond_the_bound_fails_its_call_for_good(faulty: Calls) -> None:
     before = await run(faulty, "pid")
-    assert (await run(faulty, "returns", RESULT_BYTES_MAX)).error is None
-    end = await run(faulty, "returns", RESULT_BYTES_MAX + 1)
+    assert (await run(faulty, "returns", LARGE_RESULT_BYTES_MAX)).error is None
+    end = await run(faulty, "returns", LARGE_RESULT_BYTES_MAX + 1)
     words = "what it returned has 16777217 bytes; at most 16777216, the rest belongs into a file"
     assert (code(end), text(end)) == ("unrunnable", words)
     assert (await run(faulty, "pid")).result == before.result

@@ -23,6 +23,14 @@ async def called(stand: Stand, **spec: Any) -> tuple[str, str]:
     return task, max(stand.running(), key=lambda name: int(name[1:]))
 
 
+async def put_off(stand: Stand) -> str:
+    """A task that is to be tried again in an hour, as it has said."""
+    task, action = await called(stand)
+    stand.process.answer(action, RunError("exception", "Retry: busy", "quvatlh.task.Retry", retry_after_s=3600))
+    await stand.until_state(task, "retrying")
+    return task
+
+
 async def test_only_who_has_the_adapter_gets_a_call(tmp_path: Path) -> None:
     async with one(tmp_path) as stand:
         await stand.working()
@@ -43,9 +51,7 @@ async def test_a_result_is_in_the_record(tmp_path: Path) -> None:
 async def test_an_exception_is_tried_again_when_it_says_so_and_not_where_it_need_not(tmp_path: Path) -> None:
     async with one(tmp_path, **BOTH) as stand:
         await stand.working()
-        later, action = await called(stand)
-        stand.process.answer(action, RunError("exception", "Retry: busy", "quvatlh.task.Retry", retry_after_s=3600))
-        await stand.until_state(later, "retrying")
+        later = await put_off(stand)
         record = await stand.pool.task(asked(), later)
         assert record["error"] == {"code": "exception", "text": "Retry: busy"}
         await asyncio.sleep(1.2)  # the first wait, if it had not said when
@@ -61,9 +67,7 @@ async def test_an_exception_is_tried_again_when_it_says_so_and_not_where_it_need
 async def test_a_person_has_it_tried_again_at_once(tmp_path: Path) -> None:
     async with one(tmp_path, **BOTH) as stand:
         await stand.working()
-        later, action = await called(stand)
-        stand.process.answer(action, RunError("exception", "Retry: busy", "quvatlh.task.Retry", retry_after_s=3600))
-        await stand.until_state(later, "retrying")
+        later = await put_off(stand)
         await stand.pool.act(asked(), Turn("retry"), [later])
         await stand.until_state(later, "running")
 

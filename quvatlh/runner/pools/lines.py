@@ -11,14 +11,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from quvatlh.core.limits import PACKED_RESULT, TIME_MS_MAX
+from quvatlh.core.limits import LARGE_RESULT_BYTES_MAX, PACKED_RESULT, TIME_MS_MAX
 from quvatlh.ports import ActionSpec
 
 VERSION: Final = 1
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 """A result of 16 MiB, escaped as badly as it can be."""
-RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""As `inside/functions.py` has it."""
 BUILT_BYTES_MAX: Final = 64 * 1024
 """Of a result in msgpack that is built to see that it can be. Where each byte is a list, 16 MiB are a gigabyte and seconds: such
 a one is walked through, which finds what is torn, and not a text that is no UTF-8 or a time that there is not."""
@@ -140,9 +138,9 @@ def value(said: Said) -> bytes | None:
 
 
 def _bounded(result: bytes) -> bytes:
-    if len(result) > RESULT_BYTES_MAX:
+    if len(result) > LARGE_RESULT_BYTES_MAX:
         raise TooLarge(
-            f"what it returned has {len(result)} bytes; at most {RESULT_BYTES_MAX}, the rest belongs into a file"
+            f"what it returned has {len(result)} bytes; at most {LARGE_RESULT_BYTES_MAX}, the rest belongs into a file"
         )
     return result
 
