@@ -51,7 +51,6 @@ _SHAPES: Final = (
 _NAMED: Final = """
 SELECT flow, shape FROM task WHERE ready > 0 AND queue = ? AND flow >= ? AND flow < ? AND (flow, shape) > (?, ?)
 ORDER BY flow, shape LIMIT 1"""
-_ANY_NAMED: Final = "SELECT 1 FROM tally WHERE scope = ? LIMIT 1"
 _SHOW: Final = "UPDATE task SET ready = 1, rank = ? WHERE seq = ?"
 _SHOW_MANY: Final = """
 UPDATE task SET ready = 1, rank = shown.value FROM json_each(?) shown WHERE seq = CAST(shown.key AS INTEGER)"""
@@ -111,7 +110,6 @@ class Lines:
         """Rank of each that comes into the ready order, or moves in it, by seq."""
         self._named: dict[str, list[str]] = {}
         """Queues in which ready tasks of a limited name wait, by that name, by the tables."""
-        self._any_named: bool | None = None
 
     def of(self, task: TaskRow) -> Line | None:
         return None if task.flow is None else (task.flow, task.queue, task.shape)
@@ -214,9 +212,7 @@ class Lines:
 
     def _queues_of(self, names: str) -> list[str]:
         """Counters are written when lines have been refilled: until then the tables say the same."""
-        if self._any_named is None:
-            self._any_named = self._db.execute(_ANY_NAMED, (tally.NAMED,)).fetchone() is not None
-        if not self._any_named:
+        if not self._unit.tally.has_any(tally.NAMED):
             return []
         found = self._named.get(names)
         if found is None:
@@ -228,7 +224,6 @@ class Lines:
         """The first of every line that was touched is visible if it may start, and nobody else of it."""
         lines, self._visible = self._visible, {}
         self._named.clear()
-        self._any_named = None
         self._read_firsts([line for line in lines if line not in self._firsts])
         queues: dict[str, tuple[QueueState, Tags | None]] = {}
         for line, before in lines.items():

@@ -42,6 +42,7 @@ IN_LINE: Final = "pending, in a line"
 """Stands for the state of a new task that is pending and not in the ready order."""
 
 _READ = "SELECT n FROM tally WHERE scope = ? AND a = ? AND b = ?"
+_HAS_ANY = "SELECT 1 FROM tally WHERE scope = ? LIMIT 1"
 _WRITE = "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?)"
 _DROP = "DELETE FROM tally WHERE scope = ? AND a = ? AND b = ?"
 _UPSERT_NAME = "INSERT INTO name_live VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n"
@@ -57,6 +58,8 @@ class Tally:
         self._new: defaultdict[tuple[str, str, int, int], int] = defaultdict(int)
         self._before: dict[Counter, int] = {}
         """What stands in the table; 0 has no row."""
+        self._any: dict[str, bool] = {}
+        """By scope, of those that were asked for: whether the table has any of it."""
 
     @property
     def known(self) -> int:
@@ -69,6 +72,13 @@ class Tally:
     def forget(self) -> None:
         """What was read; nothing waits to be written."""
         self._before.clear()
+
+    def has_any(self, scope: str) -> bool:
+        """In the table, whatever has changed since the last flush."""
+        found = self._any.get(scope)
+        if found is None:
+            found = self._any[scope] = self._db.execute(_HAS_ANY, (scope,)).fetchone() is not None
+        return found
 
     def add(self, scope: str, a: str, b: str | int, n: int) -> None:
         self._changes[scope, a, b] += n
@@ -140,6 +150,8 @@ class Tally:
             self._db.executemany(_WRITE, written)
         if gone:
             self._db.executemany(_DROP, gone)
+        for scope in self._any.keys() & {counter[0] for counter in self._changes}:
+            del self._any[scope]
         self._changes.clear()
 
 

@@ -102,6 +102,8 @@ class Unit:
         """As INSERT_TASK, INSERT_PLAIN_TASK and INSERT_LINED_TASK want them."""
         self.new_bodies: list[tuple[int, str | None, bytes | None, int]] = []
         self.new_ids: set[str] = set()
+        self.fresh: dict[int, Candidate] | None = None
+        """Of an ADD that gives something away: those of its tasks that go the short way, as their rows are; else None."""
 
     # --- numbers and news ---
 
@@ -147,6 +149,9 @@ class Unit:
     def candidates(self, seqs: Sequence[int]) -> list[Candidate]:
         """What an award looks at first; `seqs` may come twice, their rows do not."""
         self.flush_tasks()
+        fresh = self.fresh
+        if fresh and fresh.keys() >= set(seqs):
+            return [*map(fresh.__getitem__, dict.fromkeys(seqs))]
         found, missing = self.memory.ahead.rows(seqs)
         if missing:
             found += [Candidate(*row) for row in self.db.execute(CANDIDATE_SELECT, (json_list(missing),))]

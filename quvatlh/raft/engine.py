@@ -81,7 +81,8 @@ class Engine(Following, Leading, Electing):
         """May act as master at this instant."""
         term = self.term()
         return (
-            self.acting()
+            term == self._acting_term
+            and self.leads()
             and term not in {self._paused_term, self._surrendered_term}
             and (self._alone() or self._lease.holds(self._membership))
         )
@@ -96,8 +97,11 @@ class Engine(Following, Leading, Electing):
 
     def clocks_ms(self) -> int:
         """The lower median of the voters' clocks, as far as this node hears of them."""
+        own = self._clock.wall_ms()
+        if not self._walls:
+            return own
         now = self._clock.boot()
-        walls = [self._clock.wall_ms()]
+        walls = [own]
         walls += [
             int(self._walls[m.id] + now * 1000)
             for m in self._membership.voters

@@ -58,6 +58,8 @@ class Runs:
         self._dead: list[Run] = []
         self.memberships: list[tuple[int, bytes]] = []
         """(index, packed) of all that the log holds; first the one in force at its base."""
+        self.last_index = 0
+        """Of the newest run. Asked by all, so it is kept."""
 
     @property
     def base(self) -> Base:
@@ -66,10 +68,6 @@ class Runs:
     @property
     def last(self) -> Run:
         return self._runs[-1]
-
-    @property
-    def last_index(self) -> int:
-        return self._runs[-1].last_index
 
     @property
     def file_bytes(self) -> int:
@@ -118,11 +116,13 @@ class Runs:
         while self.memberships and self.memberships[-1][0] > base.index:
             self.memberships.pop()
         self._runs.append(run)
+        self.last_index = run.last_index
         if len(self._runs) == 1:
             self.memberships = [(base.index, base.membership)]
 
     def append(self, term: int, length: int, membership: bytes | None) -> None:
-        self.last.append(term, length)
+        self._runs[-1].append(term, length)
+        self.last_index += 1
         if membership is not None:
             self.memberships.append((self.last_index, membership))
 

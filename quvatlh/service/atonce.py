@@ -87,7 +87,7 @@ class AtOnce:
         if self._adding or len(tasks) > TASKS_MAX or not self._state.is_open:
             return ()
         now_ms = max(self._clock.wall_ms(), self._state.time_ms)
-        if not all(_is_plain(task, now_ms) for task in tasks) or market.ready(self._state.db):
+        if not all(_is_plain(task, now_ms) for task in tasks) or market.has_ready(self._state.db):
             return ()
         bids = Bids(self._state.db, self._presence, self._pace, now_ms, ahead=False).of(self._under_way)
         known: dict[str, QueueView | None] = {}
@@ -119,11 +119,7 @@ class AtOnce:
         """None of one that has a say of its own in who is next, or when."""
         settings = self._settings(name)
         rules = (settings.limit, settings.limit_per_key, settings.limit_per_worker, settings.rate, settings.class_)
-        if (
-            settings.paused
-            or settings.discipline not in {"priority", "fifo"}
-            or any(rule is not None for rule in rules)
-        ):
+        if settings.paused or settings.discipline not in {"priority", "fifo"} or rules.count(None) < len(rules):
             return None
         return QueueView(name, settings, {}, 0, None, None, reranking=False)
 

@@ -204,7 +204,7 @@ class Bids:
             held = taken.get(name, 0) + self._presence.surplus_slots(session)
             bid = Bid(view, session, view.facts.slots, held, stuck.get(name, 0), run_ms.get(name, 0.0))
             bid.silence_s = self._presence.silence_s(session)
-            bid.fed = bid.is_fed()
+            bid.fed = self._ahead and bid.is_fed()
             bids.append(bid)
         return bids
 

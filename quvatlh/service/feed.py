@@ -91,11 +91,11 @@ class Feed:
         if self._floor < 0:
             self._floor = entry.index - 1
         self._last = entry.index
-        if events:
-            self._keep(entry.index, tuple(events))
-            self._wake(events)
         for hearer in self._hearers:
             hearer.heard(entry.index, events)
+        if events:  # readers have their turn later anyway
+            self._keep(entry.index, tuple(events))
+            self._wake(events)
 
     def role_changed(self, role: Role) -> None:
         for tell in self.on_role:

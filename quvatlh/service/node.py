@@ -214,8 +214,8 @@ class Node:
         self.pool = self._make_pool(world, reads, known, traffic)
         self.pool.watching = NodeWatching(known.recall, reads, history)
         self._hearers: tuple[Hearer, ...] = (
-            self.presence,
             self.seats,  # what was awarded here starts before all others are told
+            self.presence,
             known,
             history,
             *duties.hearers,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from quvatlh.core.books import Shape
 from quvatlh.core.model import Names
@@ -19,6 +19,7 @@ from quvatlh.core.views import QueueView, WorkerView
 matches: Callable[[str, str], bool] = fnmatch.fnmatchcase
 
 Strategy = Literal["spread", "pack", "hash"]
+ANY: Final[Names] = ("*",)
 
 
 class Unfit(NamedTuple):
@@ -33,14 +34,12 @@ def may(worker: WorkerView, shape: Shape, queue: QueueView, up: Container[str] =
     return unfit(worker, shape, queue.name, queue.settings.workers, up) is None
 
 
-def unfit(
-    worker: WorkerView, shape: Shape, queue: str, attached: Names = ("*",), up: Container[str] = ()
-) -> Unfit | None:
+def unfit(worker: WorkerView, shape: Shape, queue: str, attached: Names = ANY, up: Container[str] = ()) -> Unfit | None:
     """The first thing that speaks against it. `attached` are the queue's patterns of workers."""
     facts = worker.facts
-    if not any(matches(queue, pattern) for pattern in facts.queues):
+    if facts.queues != ANY and not any(matches(queue, pattern) for pattern in facts.queues):
         return Unfit("queue", f"takes tasks of {_listed(facts.queues)}, not of {queue}")
-    if not any(matches(worker.name, pattern) for pattern in attached):
+    if attached != ANY and not any(matches(worker.name, pattern) for pattern in attached):
         return Unfit("queue", f"queue {queue} is for workers {_listed(attached)}")
     if shape.adapter not in facts.adapters:
         return Unfit("adapter", f"has {_listed(facts.adapters)}, not {shape.adapter}")
@@ -69,6 +68,8 @@ def tags_of(worker: WorkerView) -> tuple[str, ...]:
 
 
 def _untagged(worker: WorkerView, patterns: Sequence[str]) -> Unfit | None:
+    if not patterns:
+        return None
     tags = tags_of(worker)
     for pattern in patterns:
         if pattern.startswith("!"):

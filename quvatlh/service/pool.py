@@ -108,8 +108,9 @@ class Principal:
     @property
     def scope(self) -> Scope | None:
         """None: everything."""
-        scope = Scope(self.queues, self.groups)
-        return None if scope.is_all else scope
+        if "*" in self.queues and "*" in self.groups:
+            return None
+        return Scope(self.queues, self.groups)
 
 
 class Until(NamedTuple):

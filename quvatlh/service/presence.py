@@ -86,6 +86,7 @@ class Presence:
 
     def takers(self) -> list[WorkerView]:
         """Those that take awards now, but for pull workers: these ask for each (pulls.py)."""
+        heard_s = self._clock.boot() - SILENT_S
         return [
             view
             for view in self.workers().values()
@@ -93,7 +94,7 @@ class Presence:
             and view.state == "up"
             and view.facts.slots > 0
             and not is_pull(view.session)
-            and not self.is_silent(view.name)
+            and self._last(view.session) >= heard_s
         ]
 
     def surplus_slots(self, session: str) -> int:

@@ -15,7 +15,7 @@ from quvatlh.core.lines import BEHIND, VISIBLE, flow_of
 from quvatlh.core.model import Code, TaskSpec
 from quvatlh.core.rejections import FieldError, Rejection
 from quvatlh.core.results import Added
-from quvatlh.core.rows import Lined, json_list, json_text
+from quvatlh.core.rows import Candidate, Lined, json_list, json_text
 from quvatlh.core.tally import IN_LINE
 from quvatlh.core.unit import Unit
 from quvatlh.core.verbs.award import award
@@ -23,9 +23,12 @@ from quvatlh.core.verbs.award import award
 
 def add(unit: Unit, command: Add) -> Added | Rejection:
     seqs: dict[int, int] = {}
+    if command.awards:
+        unit.fresh = {}
     added = add_tasks(unit, command.tasks, seqs)
     if command.awards and seqs:
         _give_away(unit, command.awards, seqs)
+    unit.fresh = None
     return added
 
 
@@ -133,10 +136,7 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
             )  # fmt: skip
             plain = True
     elif short and spec.limit is None and spec.cost == 1:
-        unit.new_plain_tasks.append(
-            (seq, task.id, chosen, once, spec.group, spec.name or "", spec.queue, spec.priority, spec.key or "", shape,
-             spec.slots, now, rank, kept_text)
-        )  # fmt: skip
+        _insert_plain(unit, (seq, shape, rank), task, kept_text)
         plain = True
     if not plain:
         service = int(spec.kind == "service")
@@ -157,6 +157,20 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
         unit.tell("queue.changed", queue.name)
     unit.events.append(Event(unit.numbers(1), "task.added", task.id, state, seq, spec.queue, shape))
     return seq
+
+
+def _insert_plain(unit: Unit, place: tuple[int, int, int], task: NewTask, text: str | None) -> None:
+    """`place`: number, shape and rank. Without line, limit and price."""
+    (seq, shape, rank), spec, now = place, task.spec, unit.now
+    unit.new_plain_tasks.append(
+        (seq, task.id, int(task.chosen), int(spec.delivery == "at-most-once"), spec.group, spec.name or "", spec.queue,
+         spec.priority, spec.key or "", shape, spec.slots, now, rank, text)
+    )  # fmt: skip
+    if unit.fresh is not None:
+        unit.fresh[seq] = Candidate(
+            seq, task.id, spec.queue, spec.group, spec.name or None, spec.key or None, None, shape, spec.slots, 1, 0, VISIBLE,
+            0, None, now, None, text, 1,
+        )  # fmt: skip
 
 
 def _flow(spec: TaskSpec, queue: QueueState, task_id: str) -> str | None:
