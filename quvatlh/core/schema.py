@@ -220,6 +220,12 @@ FINISH_TASK: Final = f"{_FINISH} ? WHERE seq = ?"
 FINISH_TASKS: Final = f"{_FINISH} began.value FROM json_each(?) began WHERE seq = CAST(began.key AS INTEGER)"
 """The same of many: when each began, by its number."""
 
+CLAIMED_TASK: Final = """
+INSERT INTO task (seq, id, chosen, state, service, once, grp, name, queue, priority, key, shape, slots, created_at, ready,
+    rank, spec, attempts, live, worker, token)
+VALUES (?, ?, ?, 'claimed', 0, ?, ?, nullif(?, ''), ?, ?, nullif(?, ''), ?, ?, ?, 0, ?, ?, 1, 1, ?, ?)"""
+"""INSERT_PLAIN_TASK and AWARD_TASK in one: it never stands in the ready order."""
+
 _LIVE: Final = """
 INSERT INTO live (token, task, worker, session, state, id, service, plain, queue, grp, name, key, lim, slots, attempt,
     lease_ms, awarded_at)"""
@@ -229,6 +235,9 @@ _PLAIN_LIVE: Final = """seq, ?, ?, 'claimed', id, 0, 1, queue, grp, CASE WHEN li
     key, lim, slots, attempts + 1, ?, ? FROM task WHERE"""
 INSERT_PLAIN_LIVE: Final = f"{_LIVE} SELECT ?, {_PLAIN_LIVE} seq = ?"
 """Of a task that goes the short way, before AWARD_TASK: nothing of it has to be bound that its row says."""
+CLAIMED_LIVE: Final = f"""{_LIVE}
+VALUES (?, ?, ?, ?, 'claimed', ?, 0, 1, ?, ?, nullif(?, ''), nullif(?, ''), NULL, ?, 1, ?, ?)"""
+"""The same for CLAIMED_TASK, from what is known of it."""
 INSERT_PLAIN_LIVES: Final = f"{_LIVE} SELECT seq + ?, {_PLAIN_LIVE} {_MANY}"
 """The same before AWARD_TASKS."""
 

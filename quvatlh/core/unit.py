@@ -102,8 +102,9 @@ class Unit:
         """As INSERT_TASK, INSERT_PLAIN_TASK and INSERT_LINED_TASK want them."""
         self.new_bodies: list[tuple[int, str | None, bytes | None, int]] = []
         self.new_ids: set[str] = set()
-        self.fresh: dict[int, Candidate] | None = None
-        """Of an ADD that gives something away: those of its tasks that go the short way, as their rows are; else None."""
+        self.fresh: dict[int, tuple[Candidate, tuple[Any, ...]]] | None = None
+        """Of an ADD that gives something away: those of its tasks that go the short way and wait to be written, as they would be
+        read, and among the new plain ones; else None."""
 
     # --- numbers and news ---
 
@@ -148,10 +149,9 @@ class Unit:
 
     def candidates(self, seqs: Sequence[int]) -> list[Candidate]:
         """What an award looks at first; `seqs` may come twice, their rows do not."""
+        if self.fresh and self.fresh.keys() >= set(seqs):
+            return [self.fresh[seq][0] for seq in dict.fromkeys(seqs)]
         self.flush_tasks()
-        fresh = self.fresh
-        if fresh and fresh.keys() >= set(seqs):
-            return [*map(fresh.__getitem__, dict.fromkeys(seqs))]
         found, missing = self.memory.ahead.rows(seqs)
         if missing:
             found += [Candidate(*row) for row in self.db.execute(CANDIDATE_SELECT, (json_list(missing),))]
@@ -338,9 +338,22 @@ class Unit:
             self.new_lined_tasks.clear()
             self.new_tasks.clear()
             self.new_ids.clear()
+            self.fresh = None
         if self.new_bodies:
             self.db.executemany("INSERT INTO body VALUES (?, ?, ?, ?)", self.new_bodies)
             self.new_bodies.clear()
+
+    def insert_claimed(self, seq: int, worker: str, session: str, token: int, lease_ms: int) -> bool:
+        """A fresh one, as an action at once; False: it is none, or has been written."""
+        found = None if self.fresh is None else self.fresh.pop(seq, None)
+        if found is None:
+            return False
+        task, row = found
+        self.new_plain_tasks.remove(row)
+        self.db.execute(schema.CLAIMED_TASK, (*row, worker, token))
+        live = (task.id, task.queue, task.grp, task.name or "", task.key or "", task.slots, lease_ms, self.now)
+        self.db.execute(schema.CLAIMED_LIVE, (token, seq, worker, session, *live))
+        return True
 
     def flush(self) -> None:
         self.flush_tasks()

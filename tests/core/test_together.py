@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from quvatlh.core import commands as c
 from quvatlh.core import schema
@@ -64,6 +65,27 @@ def test_ends_of_one_command_are_what_they_are_one_by_one(two: tuple[Table, Tabl
         for command in some_ends(rng, together):
             together.entry(c.Item(command))
             alone.entry(*(c.Item(c.Finish(command.session, (end,))) for end in command.ends))
+        agree(two)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_add_gives_away_stands_as_if_it_had_been_given_right_after_it(
+    two: tuple[Table, Table], seed: int
+) -> None:
+    at_once, after = two
+    rng = random.Random(seed)
+    for step in range(STEPS):
+        tasks = tuple(replace(each, payload=some_payload(rng)) for each in new_tasks(rng, step, rng.choice((1, 3, 40))))
+        places = [rng.randrange(len(tasks)) for _ in range(rng.choice((1, 3, 30)))]
+        chosen = [(place, rng.choice(WORKERS), rng.choice(("s", "s", "s", "stale"))) for place in places]
+        awards = tuple(c.Award(place, worker, f"{s}-{worker}") for place, worker, s in chosen)
+        added = at_once.entry(c.Item(c.Add(tasks, awards)))[0].result
+        new = {n: at_once.seq(task.id) for n, task in enumerate(tasks) if n not in added.existing}  # type: ignore[union-attr]
+        awards = tuple(c.Award(new[place], worker, f"{s}-{worker}") for place, worker, s in chosen if place in new)
+        assert after.entry(c.Item(c.Add(tasks)), c.Item(c.Awards(awards)))[0].result == added
+        rows = [table.db.execute("SELECT * FROM task ORDER BY seq").fetchall() for table in two]
+        assert rows[0] == rows[1]
+        both(two, *some_ends(rng, at_once))
         agree(two)
 
 
@@ -173,6 +195,10 @@ def new_tasks(rng: random.Random, step: int, count: int = 40) -> Iterator[c.NewT
         spec = TaskSpec(WORK, queue=rng.choice((*QUEUES, "plain", "plain")), **more)  # type: ignore[arg-type]
         # Now and then the id of one is the name of others.
         yield c.NewTask(f"name-{step % 3}" if step == n else f"t-{step}-{n}-{count}", spec)
+
+
+def some_payload(rng: random.Random) -> bytes | None:
+    return rng.choice((None, b"payload"))
 
 
 def some_awards(rng: random.Random, table: Table) -> tuple[c.Award, ...]:

@@ -162,15 +162,17 @@ def _insert(unit: Unit, task: NewTask, text: str, queue: QueueState, unique: tup
 def _insert_plain(unit: Unit, place: tuple[int, int, int], task: NewTask, text: str | None) -> None:
     """`place`: number, shape and rank. Without line, limit and price."""
     (seq, shape, rank), spec, now = place, task.spec, unit.now
-    unit.new_plain_tasks.append(
-        (seq, task.id, int(task.chosen), int(spec.delivery == "at-most-once"), spec.group, spec.name or "", spec.queue,
-         spec.priority, spec.key or "", shape, spec.slots, now, rank, text)
+    row = (
+        seq, task.id, int(task.chosen), int(spec.delivery == "at-most-once"), spec.group, spec.name or "", spec.queue,
+        spec.priority, spec.key or "", shape, spec.slots, now, rank, text,
     )  # fmt: skip
+    unit.new_plain_tasks.append(row)
     if unit.fresh is not None:
-        unit.fresh[seq] = Candidate(
+        candidate = Candidate(
             seq, task.id, spec.queue, spec.group, spec.name or None, spec.key or None, None, shape, spec.slots, 1, 0, VISIBLE,
             0, None, now, None, text, 1,
         )  # fmt: skip
+        unit.fresh[seq] = candidate, row
 
 
 def _flow(spec: TaskSpec, queue: QueueState, task_id: str) -> str | None:

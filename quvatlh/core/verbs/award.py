@@ -422,6 +422,8 @@ class _Batch:
         lives: list[tuple[Any, ...]] = []
         jobs: list[tuple[str, int, int]] = []
         for (offset, worker, session, lease_ms), seqs in self._short.items():
+            if unit.fresh:
+                seqs = [seq for seq in seqs if not unit.insert_claimed(seq, worker, session, offset + seq, lease_ms)]  # noqa: PLW2901
             if len(seqs) >= schema.TOGETHER_MIN:
                 numbers = json_list(seqs)
                 unit.db.execute(schema.INSERT_PLAIN_LIVES, (offset, worker, session, lease_ms, unit.now, numbers))
