@@ -27,7 +27,7 @@ from quvatlh.api.checks import (
     time,
     unknown,
 )
-from quvatlh.api.exchange import NDJSON, YAML, Exchange
+from quvatlh.api.exchange import NDJSON, YAML, Asked, Exchange
 from quvatlh.api.params import MATCH
 from quvatlh.api.tasks import COUNT_MAX, ID, TAG, TASKS
 from quvatlh.codec.taskfile import read_tasks
@@ -37,6 +37,8 @@ from quvatlh.core.limits import ADD_TASKS_MAX, BATCH_MAX
 from quvatlh.service.pool import Bulk, NewTask, Rejected, RequestKey, Turn, Verb
 
 IDS: Final = list_of(ID, BATCH_MAX, items_min=1)
+Told = tuple[dict[str, Any], int]
+"""A yes, and its status."""
 VERBS: Final[Sequence[Verb]] = get_args(Verb)
 YAML_BOUNDS: Final = Bounds(bytes_max=64 * 1024, depth_max=64, values_max=5_000)
 """What people write by hand, some 400 tasks. It is read on the loop, in 10 ms at the most; programs send JSON."""
@@ -133,17 +135,21 @@ async def post_events(exchange: Exchange) -> web.StreamResponse:
     if "ids" in exchange.query:
         raise rejected([unknown("ids", ("deadline",), f"parameter of a body that is not {NDJSON}")])
     if content_type == YAML:
-        return await _add(exchange, *await _tasks_of_yaml(exchange))
-    raw = await exchange.body()
+        return exchange.answer(*await _add(exchange, *await _tasks_of_yaml(exchange)))
+    return exchange.answer(*await of_json(exchange, await exchange.body()))
+
+
+async def of_json(asked: Asked, raw: bytes) -> Told:
+    """What such a body comes to."""
     commonest = plain.tasks_of(raw)
     if commonest is not None:
-        return await _added(exchange, commonest, exchange.key(raw))
-    event, key = exchange.read(raw)
+        return await _added(asked, commonest, asked.key(raw))
+    event, key = asked.read(raw)
     if event["event"] == "ADD":
-        return await _add(exchange, event["tasks"], key)
+        return await _add(asked, event["tasks"], key)
     if event["event"] == "DELETE":
-        return await _act(exchange, Turn("delete"), event, key)
-    return await _balance(exchange, event, key)
+        return await _act(asked, Turn("delete"), event, key)
+    return await _balance(asked, event, key)
 
 
 async def _tasks_of_yaml(exchange: Exchange) -> tuple[list[Any], RequestKey | None]:
@@ -159,37 +165,38 @@ async def _tasks_of_yaml(exchange: Exchange) -> tuple[list[Any], RequestKey | No
     return given, exchange.key(raw)
 
 
-async def _add(exchange: Exchange, given: Sequence[Any], key: RequestKey | None) -> web.StreamResponse:
-    return await _added(exchange, await tasks.check_each(given, tasks.check, "tasks"), key)
+async def _add(asked: Asked, given: Sequence[Any], key: RequestKey | None) -> Told:
+    return await _added(asked, await tasks.check_each(given, tasks.check, "tasks"), key)
 
 
-async def _added(exchange: Exchange, made: Sequence[NewTask], key: RequestKey | None) -> web.StreamResponse:
-    added = await exchange.pool.add(exchange.call(key), made)
+async def _added(asked: Asked, made: Sequence[NewTask], key: RequestKey | None) -> Told:
+    added = await asked.pool.add(asked.call(key), made)
     existing = {str(position): why for position, why in added.existing.items()}
     answer = {"ids": added.ids, "index": added.index, "existing": existing}
-    return exchange.answer(answer, 201 if len(existing) < len(added.ids) else 200)
+    return answer, 201 if len(existing) < len(added.ids) else 200
 
 
-async def _balance(exchange: Exchange, event: Mapping[str, Any], key: RequestKey | None) -> web.StreamResponse:
-    call = exchange.call(key)
-    balanced = await exchange.pool.balance(call, event["group"], event.get("max"), dry_run=event.get("dry_run", False))
-    return exchange.answer({"moves": shapes.wire(balanced.moves), "index": balanced.index})
+async def _balance(asked: Asked, event: Mapping[str, Any], key: RequestKey | None) -> Told:
+    call = asked.call(key)
+    balanced = await asked.pool.balance(call, event["group"], event.get("max"), dry_run=event.get("dry_run", False))
+    return {"moves": shapes.wire(balanced.moves), "index": balanced.index}, 200
 
 
 async def post_verb(exchange: Exchange) -> web.StreamResponse:
     """The verb is the last part of its route's path."""
     given, key = await exchange.json()
     verb = cast("Verb", exchange.route.path.rpartition("/")[2])
-    return await _act(exchange, Turn(verb, given.get("to"), given.get("queue"), given.get("set")), given, key)
+    turn = Turn(verb, given.get("to"), given.get("queue"), given.get("set"))
+    return exchange.answer(*await _act(exchange, turn, given, key))
 
 
-async def _act(exchange: Exchange, turn: Turn, given: Mapping[str, Any], key: RequestKey | None) -> web.StreamResponse:
+async def _act(asked: Asked, turn: Turn, given: Mapping[str, Any], key: RequestKey | None) -> Told:
     which: Sequence[str] | TaskFilter = given["ids"] if "ids" in given else given["match"]
-    done = await exchange.pool.act(exchange.call(key), turn, which)
+    done = await asked.pool.act(asked.call(key), turn, which)
     if isinstance(done, Bulk):
-        return exchange.answer({"bulk": done.id}, 202)
+        return {"bulk": done.id}, 202
     told = {"matched": done.matched, "done": done.done, "index": done.index}
-    return exchange.answer(told | ({"over": done.over} if done.over else {}))
+    return told | ({"over": done.over} if done.over else {}), 200
 
 
 async def get_bulk(exchange: Exchange) -> web.StreamResponse:

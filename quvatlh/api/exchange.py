@@ -17,6 +17,8 @@ from quvatlh.api.params import Param
 from quvatlh.service.pool import DEADLINE_MS, Call, Pool, Principal, Rejected, RequestKey, Unavailable
 
 if TYPE_CHECKING:
+    from multidict import CIMultiDictProxy
+
     from quvatlh.api.meter import Meter
     from quvatlh.api.sessions import Sessions
     from quvatlh.api.stream import Streams
@@ -101,8 +103,10 @@ class Route(NamedTuple):
 
 
 @dataclass(slots=True)
-class Exchange:
-    request: web.BaseRequest
+class Asked:
+    """What is asked, whichever way it came (server.py, straight.py)."""
+
+    headers: CIMultiDictProxy[str]
     route: Route
     shared: Shared
     principal: Principal
@@ -123,7 +127,7 @@ class Exchange:
 
     def key(self, body: bytes = b"", part: str = "") -> RequestKey | None:
         """By the client's Idempotency-Key; None when he sent none. What the address names is part of what was asked."""
-        given = self.request.headers.get("Idempotency-Key")
+        given = self.headers.get("Idempotency-Key")
         if given is None:
             return None
         if _KEY.fullmatch(given) is None:
@@ -133,9 +137,23 @@ class Exchange:
         whose = f"{self.principal.name[:NAME_CHARS_SHOWN]}:{self.principal.mark}"
         return RequestKey(whose, f"{self.route.method} {self.route.path}", f"{given}{part}", digest)
 
+    def read(self, raw: bytes) -> tuple[Any, RequestKey | None]:
+        """The checked body, and the name under which the write is remembered."""
+        try:
+            value = decode(raw)
+        except ValueError as error:
+            raise Rejected("bad_request", f"the body {error}") from None
+        assert self.route.body is not None
+        return checked(self.route.body, value), self.key(raw)
+
+
+@dataclass(slots=True)
+class Exchange(Asked):
+    request: web.BaseRequest = field(kw_only=True)
+
     def content_type(self) -> str:
         """Of the body; Rejected when the route does not take it."""
-        headers = self.request.headers
+        headers = self.headers
         given = headers.get("Content-Type", "")
         name, _, rest = given.partition(";")
         name = name.strip().lower()
@@ -149,18 +167,9 @@ class Exchange:
         return name
 
     async def json(self) -> tuple[Any, RequestKey | None]:
-        """The checked body, and the name under which the write is remembered."""
+        """As `read`, of a body that is still to come."""
         self.content_type()
         return self.read(await self.body())
-
-    def read(self, raw: bytes) -> tuple[Any, RequestKey | None]:
-        """The same of a body that has come."""
-        try:
-            value = decode(raw)
-        except ValueError as error:
-            raise Rejected("bad_request", f"the body {error}") from None
-        assert self.route.body is not None
-        return checked(self.route.body, value), self.key(raw)
 
     async def json_or(self, default: Any) -> tuple[Any, RequestKey | None]:
         """As `json`, where a body may be left out."""
@@ -193,7 +202,7 @@ class Exchange:
     def invite(self) -> StreamReader:
         """The body, to be read; a client that asks first is told to go on."""
         request = self.request
-        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+        if self.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return request.content
 

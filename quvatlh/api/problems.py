@@ -52,11 +52,16 @@ def document(problem: Problem) -> dict[str, Any]:
     }
 
 
-def response(problem: Problem, **headers: str) -> web.Response:
-    """With what its kind owes the client: when to come again, or how to prove oneself."""
-    sent = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
+def parts(problem: Problem) -> tuple[dict[str, str], bytes]:
+    """Headers and body, with what its kind owes the client: when to come again, or how to prove oneself."""
+    headers = dict(HEADERS)
     if isinstance(problem, Unavailable):
-        sent["Retry-After"] = str(max(1, math.ceil(problem.retry_after_s)))
+        headers["Retry-After"] = str(max(1, math.ceil(problem.retry_after_s)))
     if problem.code == "unauthorized":
-        sent["WWW-Authenticate"] = CHALLENGE
-    return web.Response(body=encode(document(problem)), status=problem.status, headers=sent)
+        headers["WWW-Authenticate"] = CHALLENGE
+    return headers, encode(document(problem))
+
+
+def response(problem: Problem, **more: str) -> web.Response:
+    headers, body = parts(problem)
+    return web.Response(body=body, status=problem.status, headers=headers | more)

@@ -1,4 +1,4 @@
-"""The HTTP server: connections by aiohttp, everything else by our own table.
+"""The HTTP server: connections by aiohttp (but for what straight.py knows), everything else by our own table.
 
 A request passes the guard, then the table, then its handler; what it raises becomes a problem of one of the four kinds.
 Anything else that a handler raises is a bug: the client is told an id, the log the story, and the daemon decides to stop.
@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from quvatlh.api import access, openapi, pages, problems
-from quvatlh.api.exchange import Exchange, Route, Shared
+from quvatlh.api import access, events, openapi, pages, problems, straight
+from quvatlh.api.exchange import Asked, Exchange, Route, Shared
 from quvatlh.api.formats import encode
 from quvatlh.api.guard import ANYBODY, Guard
 from quvatlh.api.meter import Meter
@@ -29,6 +30,9 @@ from quvatlh.api.stream import Streams
 from quvatlh.config import address
 from quvatlh.service.pool import Broken, Pool, Problem, Rejected, Unavailable
 from quvatlh.service.tokens import hash_of
+
+if TYPE_CHECKING:
+    from multidict import CIMultiDictProxy
 
 Note = Callable[..., None]
 """note("request", path="/v1/tasks", ...), as observe.logs.noter makes it."""
@@ -83,6 +87,7 @@ class Server:
         self.shared.documents["openapi"] = encode(openapi.document())
         pages.assets()
         self._web: _WebServer | None = None
+        self._lines: straight.Lines | None = None
         self._place: Place | None = None
         self._stopping = False
         self._under_way: set[_Answering] = set()
@@ -97,7 +102,8 @@ class Server:
         options = self._options
         self._place = place or await Place.take(options.listen, options.cert, options.key)
         self._web = _WebServer(self._handle, handler_cancellation=True, **_LIMITS)
-        await self._place.open(self._web)
+        self._lines = straight.Lines(self._ask, self._web, KEEPALIVE_S)
+        await self._place.open(self._web if self._place.is_secure else self._lines)
         self._judging = asyncio.get_running_loop().create_task(self._judge_again())
         host, port = self._place.bound
         self.sessions.placed(port, secure=self._place.is_secure)
@@ -113,37 +119,65 @@ class Server:
         if self._place is not None:
             self._place.close()
         self.streams.end_all()
-        if self._web is not None:
+        if self._web is not None and self._lines is not None:
+            self._lines.pre_shutdown()
             self._web.pre_shutdown()
-            await self._web.shutdown(grace_s)
+            await asyncio.gather(self._lines.shutdown(grace_s), self._web.shutdown(grace_s))
         if self._judging is not None:
             self._judging.cancel()
             await asyncio.gather(self._judging, return_exceptions=True)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        started = asyncio.get_running_loop().time()
+        """As aiohttp asks."""
         answering = _Answering(request)
-        try:
-            response = await self._answer(answering)
-        except Problem as problem:
-            response = self._problem(answering, problem)
-        except (ConnectionError, asyncio.CancelledError):
-            if answering.no_more is None:
-                self._count(answering, 499, started)
-                raise
-            answering.uncancel()
-            response = self._problem(answering, answering.no_more)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the node stops
-            response = self._problem(answering, Broken(self._broken(error)))
-        finally:
-            self._under_way.discard(answering)
-        took_s = self._count(answering, response.status, started)
+        answer = self._answer(answering, request)
+        response = await self._carry(answering, answer, partial(self._problem, answering, request))
         if request.method == "GET" and not response.prepared:
-            response.headers["Server-Timing"] = f"node;dur={took_s * 1000:.1f}"
+            response.headers["Server-Timing"] = f"node;dur={answering.took_s * 1000:.1f}"
         return response
 
-    async def _answer(self, answering: _Answering) -> web.StreamResponse:
-        request = answering.request
+    def _ask(self, head: straight.Head, body: bytes) -> straight.Answer | None:
+        """As a Line asks. What is to be refused is left to aiohttp's way, which comes by the same and says so."""
+        route, headers = straight.ROUTE, head.headers
+        try:
+            self._guard.check_place(head.method, headers, head.local)
+            principal = self._guard.principal(head.method, headers)
+            access.check(route, principal, {})
+        except Exception:  # noqa: BLE001 - a bug, too, is met there again, and told
+            return None
+        answering = _Answering(head)
+        answering.route, answering.principal = route, principal
+        answering.asked = asked = Asked(headers, route, self.shared, principal, query=head.query)
+        return partial(self._answer_straight, answering, asked, body)
+
+    async def _answer_straight(self, answering: _Answering, asked: Asked, body: bytes) -> straight.Reply:
+        answering.task = asyncio.current_task()
+        self._under_way.add(answering)
+        return await self._carry(answering, self._event(asked, body), straight.refused)
+
+    async def _event(self, asked: Asked, body: bytes) -> straight.Reply:
+        return straight.told(*await events.of_json(asked, body))
+
+    async def _carry(self, answering: _Answering, answer: Awaitable[_T], refused: Callable[[Problem], _T]) -> _T:
+        """To its end, whichever that is."""
+        try:
+            told = await answer
+        except Problem as problem:
+            told = refused(problem)
+        except (ConnectionError, asyncio.CancelledError):
+            if answering.no_more is None:
+                self._count(answering, 499)
+                raise
+            answering.uncancel()
+            told = refused(answering.no_more)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the node stops
+            told = refused(Broken(self._broken(error)))
+        finally:
+            self._under_way.discard(answering)
+        self._count(answering, told.status)
+        return told
+
+    async def _answer(self, answering: _Answering, request: web.BaseRequest) -> web.StreamResponse:
         method, (path, _, query) = request.method, request.raw_path.partition("?")
         local = request.transport.get_extra_info("sockname") if request.transport else None
         self._guard.check_place(method, request.headers, local[0] if isinstance(local, tuple) else "")
@@ -155,10 +189,12 @@ class Server:
             raise self._nowhere(answering, path, routes.keys())
         access.check(route, answering.principal, parts)
         given = parse(query, self._table.params[route.method, route.path]) if query else {}
-        answering.exchange = Exchange(request, route, self.shared, answering.principal, parts, given)
+        answering.asked = exchange = Exchange(
+            request.headers, route, self.shared, answering.principal, parts, given, request=request
+        )
         if not route.open:
             self._under_way.add(answering)
-        return await route.handler(answering.exchange)
+        return await route.handler(exchange)
 
     async def _judge_again(self) -> None:
         """What lasts (streams, waits, workers' lines) ends soon after its token, or after what that token may."""
@@ -184,10 +220,10 @@ class Server:
         answering.allow = ", ".join(sorted(methods))
         return Rejected("not_found", f"{what!r} takes {answering.allow}, not {answering.request.method[:20]}")
 
-    def _problem(self, answering: _Answering, problem: Problem) -> web.StreamResponse:
-        if answering.request.writer.output_size:  # the head is out already: only the end of the connection can tell
-            if answering.request.transport is not None:
-                answering.request.transport.abort()
+    def _problem(self, answering: _Answering, request: web.BaseRequest, problem: Problem) -> web.StreamResponse:
+        if request.writer.output_size:  # the head is out already: only the end of the connection can tell
+            if request.transport is not None:
+                request.transport.abort()
             raise ConnectionResetError(problem.detail)
         return problems.response(problem, **({"Allow": answering.allow} if answering.allow else {}))
 
@@ -198,10 +234,9 @@ class Server:
         self._on_broken(error)
         return f"a bug of this node; its log has the story as incident {incident}"
 
-    def _count(self, answering: _Answering, status: int, started: float) -> float:
-        """How long it took."""
-        seconds = asyncio.get_running_loop().time() - started
-        route: Route | None = answering.route
+    def _count(self, answering: _Answering, status: int) -> None:
+        answering.took_s = seconds = asyncio.get_running_loop().time() - answering.began_s
+        route = answering.route
         method = route.method if route else "*"
         self.shared.meter.observe(method, route.path if route else NOWHERE, status, seconds)
         if self._note is not None:
@@ -215,29 +250,51 @@ class Server:
                 client=request.remote,
                 token=answering.principal.name,
             )
-        return seconds
+
+
+class _Request(Protocol):
+    """What is known of it, whichever way it came."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def raw_path(self) -> str: ...
+    @property
+    def headers(self) -> CIMultiDictProxy[str]: ...
+    @property
+    def remote(self) -> str | None: ...
+
+
+class _Told(Protocol):
+    @property
+    def status(self) -> int: ...
+
+
+_T = TypeVar("_T", bound=_Told)
 
 
 class _Answering:
     """What becomes known of a request on its way, for the numbers and the log."""
 
-    __slots__ = ("allow", "exchange", "no_more", "principal", "request", "route", "task")
+    __slots__ = ("allow", "asked", "began_s", "no_more", "principal", "request", "route", "task", "took_s")
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: _Request) -> None:
         self.request = request
         self.route: Route | None = None
         self.principal = ANYBODY
         self.allow = ""
-        self.exchange: Exchange | None = None
+        self.asked: Asked | None = None
         self.no_more: Problem | None = None
         """Why it was ended before it had its answer."""
         self.task = asyncio.current_task()
+        self.began_s = asyncio.get_running_loop().time()
+        self.took_s = 0.0
 
     def end(self, why: Problem) -> None:
-        if self.no_more is not None or self.exchange is None or self.task is None:
+        if self.no_more is not None or self.asked is None or self.task is None:
             return
-        if self.exchange.farewell is not None:
-            self.exchange.farewell(why.code)
+        if self.asked.farewell is not None:
+            self.asked.farewell(why.code)
             return
         self.no_more = why
         self.task.cancel()
