@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from quvatlh.api.server import Options, Server
+from quvatlh.api.server import JUDGED_EACH_S, Options, Server
 from quvatlh.api.stream import Streams
 from tests.fakes.pool import TOKEN, FakePool
 
@@ -117,7 +117,10 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def serving(
-    options: Options | None = None, streams: Streams | None = None, trust: ssl.SSLContext | None = None
+    options: Options | None = None,
+    streams: Streams | None = None,
+    trust: ssl.SSLContext | None = None,
+    judged_each_s: float = JUDGED_EACH_S,
 ) -> AsyncIterator[Node]:
     pool = FakePool()
     broken: list[BaseException] = []
@@ -128,6 +131,7 @@ async def serving(
         note=lambda event, **fields: notes.append({"event": event, **fields}),
         on_broken=broken.append,
         streams=streams,
+        judged_each_s=judged_each_s,
     )
     address = await server.start()
     connector = aiohttp.TCPConnector(ssl=trust or False)
