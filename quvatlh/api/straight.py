@@ -32,6 +32,8 @@ BODY_BYTES_MAX: Final = 64 * 1024 - 1
 """What surely fits a single piece of asyncio's (256 KiB) with its head."""
 LATE_BYTES_MAX: Final = 64 * 1024
 """Kept of what arrives while an answer is made; beyond it, and one piece, nothing more is read before that is given."""
+ENDING_S: Final = 1.0
+"""In which what is cancelled comes to its end."""
 (ROUTE,) = (route for route in ROUTES if (route.method, route.path) == ("POST", "/v1/events"))
 
 _PARAMS: Final = params_of(ROUTE)
@@ -101,7 +103,7 @@ class Lines:
             for task in late:
                 task.cancel()
             if late:
-                await asyncio.wait(late, timeout=grace_s)
+                await asyncio.wait(late, timeout=ENDING_S)
         for line in list(self.open):
             line.close()
 
@@ -225,17 +227,17 @@ def _head_of(data: bytes, transport: asyncio.Transport) -> Head | None:
     match = _HEAD.match(data)
     if match is None:
         return None
-    raw_path, query, host, agent, bearer = (None if group is None else group.decode() for group in match.groups())
+    raw_path, query, host, agent, bearer = (group.decode() if group else "" for group in match.groups())
     try:
         given = parse(query, _PARAMS) if query else {}
     except Problem:
         return None
     headers = {"Host": host, "User-Agent": agent, "Authorization": bearer, "Content-Type": "application/json"}
-    own = CIMultiDict((name, value) for name, value in headers.items() if value is not None)
+    own = CIMultiDict((name, value) for name, value in headers.items() if value)
     local, remote = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     return Head(
         match[0],
-        raw_path or "",
+        raw_path,
         given,
         CIMultiDictProxy(own),
         local[0] if isinstance(local, tuple) else "",

@@ -188,6 +188,7 @@ NOT_OURS: list[bytes] = [
     sentence(b"{}").replace(b"Host", b"Expect: 100-continue\r\nHost"),
     sentence(b"{}").replace(b"\r\n", b"\n"),
     sentence(b"{}").replace(b"/v1/events", b"/v1/events/"),
+    sentence(b"{}").replace(b"User-Agent", b"User-agent"),
     sentence(b"{}").replace(b"deadline", b"ids"),
     sentence(b"{}").replace(b"application/json", b"application/x-ndjson"),
     sentence(b"{}").replace(b"one:7420", b"one, two"),
@@ -304,14 +305,15 @@ def test_the_general_server_is_told_that_a_client_does_not_read() -> None:
     played(scene)
 
 
-def test_where_its_client_is_gone_nothing_is_handed_over() -> None:
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_where_its_client_is_gone_nothing_is_handed_over(answered_first: bool) -> None:
     async def scene(stage: Stage) -> None:
         stage.go.clear()
         stage.hear(sentence(b"{}"))
         stage.hear(b"more")
         await asyncio.sleep(0)
-        stage.transport.close()
-        stage.go.set()
+        for turn in (stage.go.set, stage.transport.close) if answered_first else (stage.transport.close, stage.go.set):
+            turn()
         await until(lambda: not stage.lines.open)
         assert stage.general.told == []
 
@@ -337,5 +339,21 @@ def test_who_comes_while_the_node_stops_is_not_let_in() -> None:
         line.connection_made(late)
         assert not late.is_open
         await until(lambda: not stage.lines.open)
+
+    played(scene)
+
+
+def test_what_is_not_answered_within_the_grace_is_cancelled() -> None:
+    async def scene(stage: Stage) -> None:
+        loop = asyncio.get_running_loop()
+        stage.go.clear()
+        stage.hear(sentence(b"{}"))
+        task, began_s = stage.line.task, loop.time()
+        stage.lines.pre_shutdown()
+        await stage.lines.shutdown(3.0)
+        assert task is not None
+        assert task.cancelled()
+        assert not stage.transport.is_open
+        assert loop.time() - began_s == pytest.approx(3.0, abs=0.5)
 
     played(scene)

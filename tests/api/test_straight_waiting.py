@@ -120,6 +120,6 @@ async def test_stopping_answers_what_is_under_way_and_closes_the_others_at_once(
 async def test_stopping_does_not_wait_longer_than_its_grace() -> None:
     async with serving() as node, waiting(node) as caller:
         await node.server.stop(grace_s=0.0)
-        assert await caller.end() == b""
         assert not node.pool.waiting
         assert node.notes[-1]["status"] == 499
+        assert await caller.end() == b""
