@@ -96,6 +96,11 @@ class Proposals:
         """Something is in the queue; it may be withdrawn already."""
         return bool(self._queue)
 
+    @property
+    def none_logged(self) -> bool:
+        """Nothing is under way."""
+        return not self._logged
+
     def idle(self, term: int) -> bool:
         """Nothing of this term is under way."""
         return not any(logged_term == term for logged_term, _ in self._logged.values())

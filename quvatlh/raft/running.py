@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 ENDLESS_BYTES: Final = 2**63
+REST_S: Final = 0.005
+"""Without a proposal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class Running:
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken = False
         self._woken_to_write = False
+        self._proposed_s = 0.0
+        """When something was proposed last."""
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._dead: BaseException | None = None
@@ -137,8 +141,15 @@ class Running:
             self._loop.call_soon(self._tick)
 
     def _wake_to_write(self) -> None:
-        """A proposal waits, and nothing else has changed: in this turn of the loop it is written, without a tick."""
-        if not (self._woken or self._woken_to_write) and self._dead is None:
+        """A proposal waits, and nothing else has changed: in this turn of the loop it is written, without a tick. After a rest
+        at once: it is alone, most likely, and who comes with it is in the next entry."""
+        if self._woken or self._woken_to_write or self._dead is not None:
+            return
+        now = self._loop.time()
+        rested_s, self._proposed_s = now - self._proposed_s, now
+        if rested_s >= REST_S and self._proposals.none_logged:
+            self._write()
+        else:
             self._woken_to_write = True
             self._loop.call_soon(self._write)
 

@@ -75,9 +75,13 @@ class Presence:
     # --- what others want to know ---
 
     def workers(self) -> dict[str, WorkerView]:
-        """All workers with their facts. `live` and `slots_taken` in it are of no meaning here: they age."""
+        """All workers with their facts. `live` and `slots_taken` in it are of no meaning here: they age. Those of this node come
+        first: of workers that are as good, the market takes the first, and these hear of an award by no other node."""
         if self._workers is None:
-            self._workers = {view.name: view for view in workers(self._state.db)}
+            views = sorted(
+                workers(self._state.db), key=lambda view: view.facts.facts.get("node_id") != self._log.node_id
+            )
+            self._workers = {view.name: view for view in views}
         return self._workers
 
     def is_silent(self, worker: str) -> bool:

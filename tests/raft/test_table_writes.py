@@ -11,6 +11,7 @@ from quvatlh.ports import Applied, Unavailable, Unknown
 from quvatlh.raft import entries
 from quvatlh.raft.applier import Applier
 from quvatlh.raft.proposals import Proposals
+from quvatlh.raft.running import REST_S
 from quvatlh.raft.settings import Settings
 from tests.fakes.clock import FakeClock
 from tests.raft.nodes import SOON_S, Town, add, engine_of, held, log_of, machine_of, play
@@ -94,6 +95,26 @@ async def test_a_membership_that_another_master_made_is_void() -> None:
 
 
 # --- the way into the log ---------------------------------------------------------------------------------------------
+
+
+def test_what_comes_after_a_rest_is_in_the_log_at_once_and_what_comes_with_it_shares_the_next_entry() -> None:
+    async def story(town: Town) -> None:
+        master = await town.founded()
+
+        async def propose(_: object) -> list[int]:
+            log, journal, loop = log_of(master), engine_of(master)._journal, asyncio.get_running_loop()
+            found = [journal.last_index]
+            for _round in range(2):
+                await asyncio.sleep(2 * REST_S)
+                asked = [loop.create_task(log.propose(add(value), deadline=SOON_S)) for value in "abc"]
+                loop.call_soon(lambda: found.append(journal.last_index))
+                found.append(max(each.index for each in await asyncio.gather(*asked)))
+            return found
+
+        before, *found = await town.at(master, propose)
+        assert found == [before + 1, before + 2, before + 3, before + 4]
+
+    play(story)
 
 
 def test_a_proposal_is_in_the_log_after_its_turn_of_the_loop_without_a_tick() -> None:

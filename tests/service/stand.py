@@ -249,13 +249,15 @@ async def two(directory: Path, *, slots: int = 2, **options: Any) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def several(
-    directory: Path, count: int, *, slots: int = 2, **options: Any
+    directory: Path, names: int | Sequence[str], *, slots: int = 2, **options: Any
 ) -> AsyncIterator[tuple[list[Stand], Switchboard]]:
-    """A cluster; the first is its master."""
+    """A cluster, of so many or of these; the first is its master."""
     switchboard = Switchboard()
+    if isinstance(names, int):
+        names = [f"n{n + 1}" for n in range(names)]
     stands = [
         Stand(directory / name, name, switchboard, slots=slots, seed=seed, **options)
-        for seed, name in enumerate((f"n{n + 1}" for n in range(count)), 1)
+        for seed, name in enumerate(names, 1)
     ]
     master, *followers = stands
     members = Membership("cluster1", tuple(_member(stand.name) for stand in stands))

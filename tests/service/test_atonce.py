@@ -14,7 +14,7 @@ from quvatlh.core.events import Event
 from quvatlh.core.model import QueueSettings
 from quvatlh.ports import Role
 from tests.service.bidding import POLICY, ready
-from tests.service.stand import Stand, one, two
+from tests.service.stand import Stand, one, several, two
 
 
 class Told:
@@ -134,3 +134,11 @@ async def test_through_a_follower_too(tmp_path: Path) -> None:
         told = Told(master)
         await follower.add()
         assert ["queue.changed", *BOTH] in told.entries
+
+
+async def test_of_workers_that_are_as_free_the_masters_own_is_first(tmp_path: Path) -> None:
+    async with several(tmp_path, ("n2", "n1")) as ((master, other), _):
+        await ready(master, other)
+        for _ in range(3):
+            await other.add()
+        assert [worker for _, worker in master.live()] == ["n2", "n1", "n2"]
