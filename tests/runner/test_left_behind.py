@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -37,7 +39,7 @@ def proc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
 
     module = server if request.param == "server" else tree
     monkeypatch.setattr(module, "open", read, raising=False)
-    monkeypatch.setattr(server, "reap", lambda _pid: None)
+    monkeypatch.setattr(server, "reap", lambda _pid: True)
     by_server: Of = lambda pid, leader: server.belongs(pid, leader, MARK)  # noqa: E731
     by_runner: Of = lambda pid, leader: tree.belongs(pid, leader, "a1")  # noqa: E731
     return files, by_server if module is server else by_runner
@@ -89,9 +91,25 @@ def test_who_is_left_by_one_that_ends_just_then_is_found(monkeypatch: pytest.Mon
     monkeypatch.setattr(server, "own_children", lambda: looks.pop(0))
     monkeypatch.setattr(server, "belongs", lambda pid, _leader, _mark: pid == 9)  # 8 has ended, and 9 was its child
     monkeypatch.setattr(server, "kill", killed.append)
-    monkeypatch.setattr(server, "reap", lambda _pid: None)
+    monkeypatch.setattr(server, "reap", lambda _pid: True)
     monkeypatch.setattr(os, "killpg", lambda _group, _number: None)
     asked = server.Server.__new__(server.Server)
     asked.children = {LEADER: 1}
     assert asked.left_by(LEADER)
     assert killed == [9]
+
+
+def test_who_has_lost_its_first_thread_and_not_the_others_is_waited_for() -> None:
+    """It is called a zombie, and its children are not orphans yet."""
+    another = "threading.Thread(target=time.sleep, args=(1000,)).start()"
+    code = f"import ctypes, threading, time; {another}; print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            while server.stat(process.pid)[0] != b"Z":
+                os.sched_yield()
+            assert server.belongs(process.pid, LEADER, MARK)
+        finally:
+            process.kill()
+    assert not server.belongs(process.pid, LEADER, MARK)

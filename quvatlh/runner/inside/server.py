@@ -259,8 +259,7 @@ def belongs(pid: int, leader: int, mark: bytes) -> bool:
         # In this order: who is exiting says so before it loses its environment.
         fields = stat(pid)
         if fields[0] in b"ZX":
-            reap(pid)
-            return False
+            return not reap(pid)  # as long as others of its threads end, they have its children
         return marked or int(fields[3]) == leader or bool(int(fields[6]) & EXITING)
     except (OSError, IndexError):
         return False
@@ -298,9 +297,12 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+def reap(pid: int) -> bool:
+    """Whether it is gone, whole."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def exit_status(status: int) -> int:
