@@ -162,6 +162,12 @@ def check_memory(memory: Memory) -> list[str]:
     ]
     zero = {counter for counter, n in memory.tally.items() if not n} & stands["a counter"].keys()
     found += [f"a counter is thought to be zero: {counter}" for counter in zero]
+    scopes = {counter[0] for counter in stands["a counter"]}
+    found += [
+        f"any counter of {scope} is thought to be there: {is_any}"
+        for scope, is_any in memory.tally.scopes.items()
+        if is_any != (scope in scopes)
+    ]
     fresh = Memory(db)
     found += [
         f"queue {name} is {state} in memory" for name, state in memory.queues.items() if fresh.queues.get(name) != state

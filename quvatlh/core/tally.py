@@ -58,8 +58,8 @@ class Tally:
         self._new: defaultdict[tuple[str, str, int, int], int] = defaultdict(int)
         self._before: dict[Counter, int] = {}
         """What stands in the table; 0 has no row."""
-        self._any: dict[str, bool] = {}
-        """By scope, of those that were asked for: whether the table has any of it."""
+        self.scopes: dict[str, bool] = {}
+        """Of those that were asked for: whether the table has any counter of it."""
 
     @property
     def known(self) -> int:
@@ -75,9 +75,9 @@ class Tally:
 
     def has_any(self, scope: str) -> bool:
         """In the table, whatever has changed since the last flush."""
-        found = self._any.get(scope)
+        found = self.scopes.get(scope)
         if found is None:
-            found = self._any[scope] = self._db.execute(_HAS_ANY, (scope,)).fetchone() is not None
+            found = self.scopes[scope] = self._db.execute(_HAS_ANY, (scope,)).fetchone() is not None
         return found
 
     def add(self, scope: str, a: str, b: str | int, n: int) -> None:
@@ -150,8 +150,8 @@ class Tally:
             self._db.executemany(_WRITE, written)
         if gone:
             self._db.executemany(_DROP, gone)
-        for scope in self._any.keys() & {counter[0] for counter in self._changes}:
-            del self._any[scope]
+        for scope in self.scopes.keys() & {counter[0] for counter in self._changes}:
+            del self.scopes[scope]
         self._changes.clear()
 
 
