@@ -81,8 +81,7 @@ class Engine(Following, Leading, Electing):
         """May act as master at this instant."""
         term = self.term()
         return (
-            term == self._acting_term
-            and self.leads()
+            self.acting()
             and term not in {self._paused_term, self._surrendered_term}
             and (self._alone() or self._lease.holds(self._membership))
         )
