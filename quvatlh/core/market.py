@@ -40,11 +40,6 @@ def ready(db: sqlite3.Connection, queue: str | None = None, *, limit: int = -1) 
     return [Ready(*row) for row in db.execute("SELECT a, b, n FROM tally WHERE scope = 'ready' ORDER BY a, b")]
 
 
-def has_ready(db: sqlite3.Connection) -> bool:
-    """Whether anything may be awarded."""
-    return db.execute("SELECT 1 FROM tally WHERE scope = 'ready' LIMIT 1").fetchone() is not None
-
-
 def ready_shapes(db: sqlite3.Connection) -> list[tuple[str, int]]:
     """(queue, shape) of all that has something ready, plainly: a round of the market asks it of every queue."""
     return db.execute("SELECT a, b FROM tally WHERE scope = 'ready'").fetchall()

@@ -150,8 +150,8 @@ class Tally:
             self._db.executemany(_WRITE, written)
         if gone:
             self._db.executemany(_DROP, gone)
-        for scope in self.scopes.keys() & {counter[0] for counter in self._changes}:
-            del self.scopes[scope]
+        for scope in {row[0] for row in written} | {counter[0] for counter in gone}:
+            self.scopes.pop(scope, None)
         self._changes.clear()
 
 

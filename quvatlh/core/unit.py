@@ -103,8 +103,8 @@ class Unit:
         self.new_bodies: list[tuple[int, str | None, bytes | None, int]] = []
         self.new_ids: set[str] = set()
         self.fresh: dict[int, tuple[Candidate, tuple[Any, ...]]] | None = None
-        """Of an ADD that gives something away: those of its tasks that go the short way and wait to be written, as they would be
-        read, and among the new plain ones; else None."""
+        """Of an ADD that gives something away: those of its tasks that go the short way, as they would be read, and as
+        INSERT_PLAIN_TASK wants them; else None."""
 
     # --- numbers and news ---
 
@@ -331,6 +331,7 @@ class Unit:
     def flush_tasks(self) -> None:
         """Tasks of one or many ADDs, together; before anything that reads tasks."""
         if self.new_ids:
+            self.put_fresh()
             insert_rows(self.db, schema.INSERT_PLAIN_TASK, schema.INSERT_PLAIN_TASKS, self.new_plain_tasks)
             insert_rows(self.db, schema.INSERT_LINED_TASK, schema.INSERT_LINED_TASKS, self.new_lined_tasks)
             insert_rows(self.db, schema.INSERT_TASK, schema.INSERT_TASKS, self.new_tasks)
@@ -338,10 +339,15 @@ class Unit:
             self.new_lined_tasks.clear()
             self.new_tasks.clear()
             self.new_ids.clear()
-            self.fresh = None
         if self.new_bodies:
             self.db.executemany("INSERT INTO body VALUES (?, ?, ?, ?)", self.new_bodies)
             self.new_bodies.clear()
+
+    def put_fresh(self) -> None:
+        """What was not given away is written like all else."""
+        if self.fresh is not None:
+            self.new_plain_tasks += [row for _, row in self.fresh.values()]
+            self.fresh = None
 
     def insert_claimed(self, seq: int, worker: str, session: str, token: int, lease_ms: int) -> bool:
         """A fresh one, as an action at once; False: it is none, or has been written."""
@@ -349,7 +355,6 @@ class Unit:
         if found is None:
             return False
         task, row = found
-        self.new_plain_tasks.remove(row)
         self.db.execute(schema.CLAIMED_TASK, (*row, worker, token))
         live = (task.id, task.queue, task.grp, task.name or "", task.key or "", task.slots, lease_ms, self.now)
         self.db.execute(schema.CLAIMED_LIVE, (token, seq, worker, session, *live))

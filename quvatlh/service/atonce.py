@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from quvatlh.core import commands as c
-from quvatlh.core import market
 from quvatlh.core.books import Shape
 from quvatlh.core.limits import LEASE_MS_DEFAULT
 from quvatlh.core.model import QueueSettings, TaskSpec
+from quvatlh.core.tally import READY
 from quvatlh.core.views import QueueView
 from quvatlh.ports import Clock
 from quvatlh.service.bids import Bid, Bids, Choice
@@ -87,7 +87,7 @@ class AtOnce:
         if self._adding or len(tasks) > TASKS_MAX or not self._state.is_open:
             return ()
         now_ms = max(self._clock.wall_ms(), self._state.time_ms)
-        if not all(_is_plain(task, now_ms) for task in tasks) or market.has_ready(self._state.db):
+        if not all(_is_plain(task, now_ms) for task in tasks) or self._state.memory.tally.has_any(READY):
             return ()
         bids = Bids(self._state.db, self._presence, self._pace, now_ms, ahead=False).of(self._under_way)
         known: dict[str, QueueView | None] = {}

@@ -28,7 +28,7 @@ def add(unit: Unit, command: Add) -> Added | Rejection:
     added = add_tasks(unit, command.tasks, seqs)
     if command.awards and seqs:
         _give_away(unit, command.awards, seqs)
-    unit.fresh = None
+    unit.put_fresh()
     return added
 
 
@@ -166,8 +166,9 @@ def _insert_plain(unit: Unit, place: tuple[int, int, int], task: NewTask, text: 
         seq, task.id, int(task.chosen), int(spec.delivery == "at-most-once"), spec.group, spec.name or "", spec.queue,
         spec.priority, spec.key or "", shape, spec.slots, now, rank, text,
     )  # fmt: skip
-    unit.new_plain_tasks.append(row)
-    if unit.fresh is not None:
+    if unit.fresh is None:
+        unit.new_plain_tasks.append(row)
+    else:
         candidate = Candidate(
             seq, task.id, spec.queue, spec.group, spec.name or None, spec.key or None, None, shape, spec.slots, 1, 0, VISIBLE,
             0, None, now, None, text, 1,
